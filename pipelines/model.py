@@ -1,0 +1,193 @@
+"""What a cluster is, as far as packets are concerned: frozen values with only the fields that matter.
+
+Sources (`k8s_bridge`) translate Kubernetes JSON into these values item by item. An object that cannot be
+used becomes `Invalid`; an object of which only a part cannot be used keeps the rest and lists `problems`.
+Every value is keyed by (kind, key) in one flat space, and a change is level-triggered: it says what the
+value is now, never what happened to it.
+"""
+
+from enum import StrEnum
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from pipelines.addresses import Cidr, Interface, Ip, parse_ip
+
+
+class Kind(StrEnum):
+    """The kinds of input. The text is what users see in errors and in the API."""
+
+    NODE = "Node"
+    POD = "Pod"
+    SERVICE = "Service"
+    ENDPOINT_SLICE = "EndpointSlice"
+    SERVICE_CIDR = "ServiceCIDR"
+    SETTINGS = "Settings"  # one value, key ""
+    PORT = "Port"  # observation, key "NODE PORTNAME"
+    NEIGHBOR = "Neighbor"  # observation, key "NODE": the MAC that read-back showed for this node
+
+
+class Protocol(StrEnum):
+    TCP = "TCP"
+    UDP = "UDP"
+    SCTP = "SCTP"
+
+    @property
+    def number(self) -> int:
+        return {"TCP": 6, "UDP": 17, "SCTP": 132}[self.value]
+
+
+class Problem(Struct, frozen=True):
+    """Something about one object that a person should mend: `field` in dotted Kubernetes spelling."""
+
+    kind: str
+    key: str
+    field: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.key}: {self.field}: {self.reason}"
+
+
+class Invalid(Struct, frozen=True):
+    """In place of a value that cannot be used at all."""
+
+    problems: tuple[Problem, ...]
+
+
+class Node(Struct, frozen=True):
+    """A node. Key: its name.
+
+    `addresses` from the annotation `signalbox.dev/node-addresses`, else from status (length None).
+    `mac`, `datapath_id`, `uplink` and `gateways` from annotations; None or () when absent.
+    """
+
+    name: str
+    uid: str = ""
+    created: str = ""  # RFC 3339, as Kubernetes gives it; orders claims, oldest first
+    pod_cidrs: tuple[Cidr, ...] = ()
+    addresses: tuple[Interface, ...] = ()
+    mac: int | None = None
+    datapath_id: int | None = None
+    uplink: str | None = None
+    gateways: tuple[Ip, ...] = ()
+    zone: str = ""
+    problems: tuple[Problem, ...] = ()
+
+
+class Pod(Struct, frozen=True):
+    """A pod that may have a port on a bridge. Key: "NAMESPACE/NAME".
+
+    `ips` is empty while the pod has none, when it uses the host's network, and after it has finished.
+    """
+
+    namespace: str
+    name: str
+    uid: str = ""
+    created: str = ""
+    node: str = ""
+    ips: tuple[Ip, ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+
+class ServicePort(Struct, frozen=True):
+    name: str  # "" when the service has one unnamed port
+    protocol: Protocol
+    port: int
+
+
+class Service(Struct, frozen=True):
+    """A service that Signalbox serves. Key: "NAMESPACE/NAME".
+
+    Headless, ExternalName and services of another proxy are not translated: for us they do not exist.
+    """
+
+    namespace: str
+    name: str
+    uid: str = ""
+    created: str = ""
+    cluster_ips: tuple[Ip, ...] = ()
+    ports: tuple[ServicePort, ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+
+class EndpointPort(Struct, frozen=True):
+    name: str
+    protocol: Protocol
+    port: int
+
+
+class Endpoint(Struct, frozen=True):
+    """One address of a slice. The three conditions as KEP-1672 reads them (absent ready and serving are true)."""
+
+    ip: Ip
+    ready: bool = True
+    serving: bool = True
+    terminating: bool = False
+    node: str = ""
+
+
+class EndpointSlice(Struct, frozen=True):
+    """Key: "NAMESPACE/NAME" of the slice; `service` is "NAMESPACE/NAME" of the service it belongs to."""
+
+    namespace: str
+    name: str
+    service: str
+    ports: tuple[EndpointPort, ...] = ()
+    endpoints: tuple[Endpoint, ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+
+class ServiceCidr(Struct, frozen=True):
+    """Key: the object's name. The ranges that ClusterIPs are taken from."""
+
+    name: str
+    cidrs: tuple[Cidr, ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+
+class MacSource(StrEnum):
+    """Where a peer's MAC may come from, in the order a user lists them."""
+
+    SWITCH = "switch"
+    ANNOTATION = "annotation"
+    NEIGHBOR = "neighbor"
+
+
+class Settings(Struct, frozen=True):
+    """What an operator decided that changes flows."""
+
+    service_cidrs: tuple[Cidr, ...] = ()  # beside those of ServiceCIDR objects
+    mac_sources: tuple[MacSource, ...] = (MacSource.SWITCH, MacSource.ANNOTATION)
+    virtual_ip4: Ip = parse_ip("169.254.0.253")
+    virtual_ip6: Ip = parse_ip("fd00:5b::fd")
+    endpoints_per_service_port: int = 1000  # a group has to fit in one OpenFlow message
+
+
+class Port(Struct, frozen=True):
+    """A port of a node's bridge as the switch describes it. Observation: absence changes nothing elsewhere."""
+
+    number: int
+    mac: int
+
+
+class Neighbor(Struct, frozen=True):
+    """A MAC that was in force for a node's address when the flows were read back."""
+
+    mac: int
+
+
+Value = Node | Pod | Service | EndpointSlice | ServiceCidr | Settings | Port | Neighbor | Invalid
+
+
+class Change(NamedTuple):
+    """(kind, key) is now `value`; None: it is gone."""
+
+    kind: Kind
+    key: str
+    value: Value | None
+
+
+def port_key(node: str, port: str) -> str:
+    """The key of a PORT observation. Neither part can hold a space."""
+    return f"{node} {port}"
