@@ -1,0 +1,103 @@
+"""What a flow does to a packet: frozen values, one class for each kind of action.
+
+They know neither their text (`text`) nor their bytes (`controller.encode`); both ways are tested against
+Open vSwitch's own. `goto` ends a list and becomes an instruction.
+"""
+
+from msgspec import Struct
+
+from pipelines.addresses import Ip
+from pipelines.fields import Field, Part
+
+LOCAL_PORT = 0xFFFFFFFE
+IN_PORT_ACTION = 0xFFFFFFF8
+CONTROLLER_PORT = 0xFFFFFFFD
+
+
+class Output(Struct, frozen=True):
+    """To a port number, LOCAL_PORT or IN_PORT_ACTION."""
+
+    port: int
+
+
+class OutputPart(Struct, frozen=True):
+    """To the port whose number a part holds (32 bits)."""
+
+    part: Part
+
+
+class Controller(Struct, frozen=True):
+    """To the controller as a packet-in with at most `max_len` bytes."""
+
+    max_len: int
+
+
+class SetField(Struct, frozen=True):
+    """Write `value` into a field, or into a part of one."""
+
+    field: Field | Part
+    value: int
+
+
+class Move(Struct, frozen=True):
+    """Copy one part or field into another of the same width."""
+
+    source: Field | Part
+    target: Field | Part
+
+
+class Resubmit(Struct, frozen=True):
+    """Look the packet up in another table and come back."""
+
+    table: int
+
+
+class ToGroup(Struct, frozen=True):
+    group: int
+
+
+class Meter(Struct, frozen=True):
+    meter: int
+
+
+class DecTtl(Struct, frozen=True):
+    pass
+
+
+class Nat(Struct, frozen=True):
+    """`side` "src" or "dst" with a new address; side "" undoes or repeats what the connection has."""
+
+    side: str = ""
+    ip: Ip | None = None
+    port: int | None = None
+    last_port: int | None = None
+
+
+class Ct(Struct, frozen=True):
+    """Send through connection tracking, then (when `table` is given) on to that table."""
+
+    zone: int
+    table: int | None = None
+    commit: bool = False
+    nat: Nat | None = None
+    exec: tuple["SetField | Move", ...] = ()
+
+
+class Goto(Struct, frozen=True):
+    table: int
+
+
+Action = Output | OutputPart | Controller | SetField | Move | Resubmit | ToGroup | Meter | DecTtl | Ct | Goto
+
+
+def load(field: Field | Part, value: int) -> SetField:
+    """`load(ENTERED_BY, Entered.POD)`; refuses a value that does not fit."""
+    if value < 0 or value >> field.bits:
+        raise ValueError(f"{value:#x} does not fit in {field.name} ({field.bits} bits)")
+    return SetField(field, int(value))
+
+
+def move(source: Field | Part, target: Field | Part) -> Move:
+    if source.bits != target.bits:
+        raise ValueError(f"{source.name} has {source.bits} bits, {target.name} {target.bits}")
+    return Move(source, target)
