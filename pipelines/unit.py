@@ -74,9 +74,19 @@ class UnitChange(NamedTuple):
     new: Unit
 
 
+class Member(NamedTuple):
+    """The node that a switch serves, and the scopes whose units it carries."""
+
+    node: str
+    scopes: frozenset[Scope]
+
+
 class Revision(NamedTuple):
-    """What one compilation changed. `memberships`: for each node whose scopes changed, all of them now (() = gone)."""
+    """What one compilation changed.
+
+    `members`: by datapath id, the switches whose membership changed; None: no Node names that id any more.
+    """
 
     number: int
     changes: tuple[UnitChange, ...]
-    memberships: dict[str, frozenset[Scope]]
+    members: dict[int, Member | None]
