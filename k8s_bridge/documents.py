@@ -1,0 +1,125 @@
+"""The documents of one YAML or JSON file, as plain Python values, each with the line it starts on.
+
+YAML is read as Kubernetes reads it: times and sexagesimal numbers (10:20:30:40:50:10 is a MAC address, not an
+integer) stay text, and a key that occurs twice is an error, since one of the two would be lost silently.
+"""
+
+import io
+import json
+import re
+from collections.abc import Hashable, Iterator
+from typing import Any, NamedTuple
+
+import yaml
+
+from k8s_bridge.slices import Pause, no_pause
+
+SUFFIXES = (".yaml", ".yml", ".json")
+
+
+class Document(NamedTuple):
+    line: int
+    content: Any
+
+
+class BrokenFile(ValueError):
+    """A file that cannot be read as YAML or JSON. `line` is 0 where none is known."""
+
+    def __init__(self, line: int, reason: str) -> None:
+        super().__init__(reason)
+        self.line = line
+        self.reason = reason
+
+
+def documents(name: str, content: bytes, pause: Pause = no_pause) -> Iterator[Document]:
+    """The documents of a file called `name`, empty ones left out; raises BrokenFile."""
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise BrokenFile(line, f"not UTF-8 (byte {error.start})") from error
+    try:
+        yield from _json(text, pause) if name.endswith(".json") else _yaml(text, pause)
+    except json.JSONDecodeError as error:
+        raise BrokenFile(error.lineno, error.msg) from error
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        reason = ", ".join(part for part in (error.context, error.problem) if part)
+        raise BrokenFile(mark.line + 1 if mark is not None else 0, reason) from error
+    except yaml.reader.ReaderError as error:
+        raise BrokenFile(text.count("\n", 0, error.position) + 1, error.reason) from error
+    except (yaml.YAMLError, RecursionError, ValueError, OverflowError) as error:
+        raise BrokenFile(0, str(error)) from error
+
+
+def _json(text: str, pause: Pause) -> Iterator[Document]:
+    decoder = json.JSONDecoder()
+    position = _skip_space(text, 0)
+    while position < len(text):
+        line = text.count("\n", 0, position) + 1
+        content, position = decoder.raw_decode(text, position)
+        yield Document(line, content)
+        position = _skip_space(text, position)
+        pause()
+
+
+def _skip_space(text: str, position: int) -> int:
+    while position < len(text) and text[position] in " \t\r\n":
+        position += 1
+    return position
+
+
+def _yaml(text: str, pause: Pause) -> Iterator[Document]:
+    loader = _Loader(_PausingText(text, pause), pause)
+    try:
+        while loader.check_node():
+            node = loader.get_node()
+            content = loader.construct_document(node)
+            if node is not None and content is not None:
+                yield Document(node.start_mark.line + 1, content)
+    finally:
+        loader.dispose()
+
+
+class _PausingText(io.StringIO):
+    """The parser asks for its input piece by piece, which is where a long document can give way."""
+
+    def __init__(self, text: str, pause: Pause) -> None:
+        super().__init__(text)
+        self._pause = pause
+
+    def read(self, size: int | None = -1) -> str:
+        self._pause()
+        return super().read(size)
+
+
+class _Loader(yaml.CSafeLoader):
+    """PyYAML's safe loader without the types that Kubernetes' YAML does not know."""
+
+    def __init__(self, stream: io.StringIO, pause: Pause) -> None:
+        super().__init__(stream)
+        self._pause = pause
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        self._pause()
+        seen = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode) or key.tag == "tag:yaml.org,2002:merge":
+                continue
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"key {key.value!r} occurs twice", key.start_mark)
+            seen.add(key.value)
+        return super().construct_mapping(node, deep=deep)
+
+
+_UNKNOWN_TAGS = ("timestamp", "int", "float")
+_NUMBERS = (
+    ("int", r"[-+]?(?:0|[1-9][0-9]*|0x[0-9a-fA-F]+|0[0-7]+)"),
+    ("float", r"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?"),
+)
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in known if tag.rpartition(":")[2] not in _UNKNOWN_TAGS]
+    for first, known in yaml.CSafeLoader.yaml_implicit_resolvers.items()
+}
+for _tag, _pattern in _NUMBERS:
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"(?:{_pattern})$"), list("-+.0123456789"))

@@ -1,0 +1,114 @@
+"""What is wrong with one object, collected while it is read, and the checks that several kinds share.
+
+A check returns the value, or None after noting a problem under a dotted field name. Nothing raises.
+"""
+
+import re
+
+from pipelines.addresses import Cidr, Ip, parse_cidr, parse_ip
+from pipelines.model import Problem, Protocol
+
+# Addresses that no pod, service or node of a cluster can have, with the words for people.
+_SPECIAL: tuple[tuple[Cidr, str], ...] = tuple(
+    (parse_cidr(cidr), words)
+    for cidr, words in (
+        ("0.0.0.0/8", "unspecified"),
+        ("127.0.0.0/8", "loopback"),
+        ("169.254.0.0/16", "link-local"),
+        ("224.0.0.0/4", "multicast"),
+        ("255.255.255.255/32", "broadcast"),
+        ("::/128", "unspecified"),
+        ("::1/128", "loopback"),
+        ("::ffff:0:0/96", "an IPv4 address in IPv6 form"),
+        ("fe80::/10", "link-local"),
+        ("ff00::/8", "multicast"),
+    )
+)
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+NAME_RULE = "is not a Kubernetes name (lower-case letters, digits, '-' and '.', at most 253)"
+
+
+def valid_name(text: str) -> bool:
+    """Whether `text` is a DNS subdomain, as names of objects are (RFC 1123)."""
+    return _NAME.fullmatch(text) is not None
+
+
+class Findings:
+    """The problems of one object, in the order in which they were found."""
+
+    def __init__(self, kind: str, key: str) -> None:
+        self._kind = kind
+        self._key = key
+        self._problems: list[Problem] = []
+
+    def add(self, field: str, reason: str) -> None:
+        self._problems.append(Problem(self._kind, self._key, field, reason))
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        return tuple(self._problems)
+
+    def text(self, field: str, value: object) -> str | None:
+        """A text that a person wrote; blank counts as absent."""
+        if value is None:
+            return None
+        if not isinstance(value, str):
+            self.add(field, f"expected text, got {value!r}: put it in quotes")
+            return None
+        return value.strip() or None
+
+    def ip(self, field: str, text: str, family: int | None = None, link_local: bool = False) -> Ip | None:
+        """A unicast address, of `family` if that is given."""
+        try:
+            if "%" in text:
+                raise ValueError(f"{text!r} has a scope, which means nothing to other machines")
+            ip = parse_ip(text)
+        except ValueError as error:
+            self.add(field, str(error))
+            return None
+        if family is not None and ip.family != family:
+            self.add(field, f"{text} is not an IPv{family} address")
+            return None
+        words = special(ip)
+        if words is not None and not (link_local and words == "link-local"):
+            self.add(field, f"{text} is {words}")
+            return None
+        return ip
+
+    def cidr(self, field: str, text: str) -> Cidr | None:
+        """A prefix of unicast addresses, never one of length 0."""
+        try:
+            cidr = parse_cidr(text)
+        except ValueError as error:
+            self.add(field, str(error))
+            return None
+        if cidr.length == 0:
+            self.add(field, f"{text} would take every address")
+            return None
+        for other, words in _SPECIAL:
+            if cidr.overlaps(other):
+                self.add(field, f"{text} holds addresses that are {words}")
+                return None
+        return cidr
+
+    def protocol(self, field: str, text: str | None) -> Protocol | None:
+        """A protocol; Kubernetes takes an absent one for TCP."""
+        try:
+            return Protocol(text or "TCP")
+        except ValueError:
+            self.add(field, f"{text!r} is not TCP, UDP or SCTP")
+            return None
+
+    def port(self, field: str, number: int | None) -> int | None:
+        if number is None:
+            self.add(field, "required: a number from 1 to 65535")
+        elif not 1 <= number <= 65535:
+            self.add(field, f"{number} is not from 1 to 65535")
+        else:
+            return number
+        return None
+
+
+def special(ip: Ip) -> str | None:
+    """Why `ip` cannot be an ordinary unicast address, in a word; None when it can."""
+    return next((words for cidr, words in _SPECIAL if cidr.__contains__(ip)), None)

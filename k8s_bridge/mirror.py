@@ -1,0 +1,79 @@
+"""What the source last said about every object, and what changed: pure, and level-triggered.
+
+A watch says what one object is now (`put`); a list says what there is of one kind (`replace`), and what it
+does not name has gone, unless `guard` holds that. Only real differences come out, so events may be repeated,
+squashed or come in any order: the last word about each object is what counts.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from k8s_bridge.guard import Guard
+from k8s_bridge.slices import Pause, no_pause
+from k8s_bridge.source import KINDS
+from pipelines.model import Change, Kind, Value
+
+
+class Mirror:
+    """Objects by kind and key. Values are never None: what is not for us is not here."""
+
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
+        self._values: dict[Kind, dict[str, Value]] = {kind: {} for kind in KINDS}
+
+    def put(self, kind: Kind, key: str, value: Value | None) -> list[Change]:
+        """One object is now `value`; None: gone, or none of our business. Obeyed, whatever it is."""
+        values = self._values[kind]
+        self._guard.seen(kind, key)
+        if value is None:
+            return [Change(kind, key, None)] if values.pop(key, None) is not None else []
+        if values.get(key) == value:
+            return []
+        values[key] = value
+        return [Change(kind, key, value)]
+
+    def replace(
+        self,
+        kind: Kind,
+        listing: Mapping[str, Value],
+        now: float,
+        origin: str = "",
+        *,
+        guarded: bool = True,
+        emptied: bool = False,
+        pause: Pause = no_pause,
+    ) -> list[Change]:
+        """Everything there is of one kind, as listed by `origin` at `now` (seconds, monotonic).
+
+        Changes and additions are obeyed; removals too, unless `guarded` and the guard holds them. `emptied`
+        says that there is nothing left at all where objects used to come from: then few are held as well.
+        `pause` is called often; nobody else may touch this kind meanwhile.
+        """
+        changes = []
+        values = self._values[kind]
+        for key, value in listing.items():
+            pause()
+            changes += self.put(kind, key, value)
+        missing = [key for key in values if key not in listing]
+        if guarded:
+            missing = self._guard.obeyed(kind, missing, len(values), now, origin, handful=0 if emptied else None)
+        return changes + self._remove((kind, key) for key in sorted(missing))
+
+    def confirm(self) -> list[Change]:
+        """Remove what was held."""
+        return self._remove(self._guard.release())
+
+    def held(self) -> tuple[tuple[Kind, str], ...]:
+        return self._guard.held()
+
+    def recheck_in(self, kind: Kind, now: float) -> float | None:
+        """Seconds until a second list may release what is held of this kind; None: nothing is."""
+        return self._guard.recheck_in(kind, now)
+
+    def values(self) -> dict[tuple[Kind, str], Value]:
+        return {(kind, key): value for kind, values in self._values.items() for key, value in values.items()}
+
+    def counts(self) -> dict[str, int]:
+        return {kind.value: len(values) for kind, values in self._values.items()}
+
+    def _remove(self, keys: Iterable[tuple[Kind, str]]) -> list[Change]:
+        return [change for kind, key in keys for change in self.put(kind, key, None)]

@@ -1,0 +1,77 @@
+"""What every cluster source is: something that runs, hands changes to a sink, and can tell how it is doing.
+
+A source is level-triggered: a `Change` says what an object is now. Whoever receives the changes may squash
+them by (kind, key). Nothing may be written to a switch before `Sink.synced()`.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from msgspec import Struct
+
+from pipelines.model import Change, Invalid, Kind, Problem, Value
+
+KINDS = (Kind.NODE, Kind.SERVICE_CIDR, Kind.SERVICE, Kind.ENDPOINT_SLICE, Kind.POD)
+"""What a source delivers, in the order in which a first sync hands it over."""
+
+LOG = logging.getLogger("signalbox.source")
+
+
+class Sink(Protocol):
+    """Where changes go. Both calls are made from the source's own (green) threads, never two at a time."""
+
+    def apply(self, changes: list[Change]) -> None:
+        """These objects are now as said. Values may be `Invalid`; None means gone."""
+
+    def synced(self) -> None:
+        """Every kind has been listed once. Called once, after the changes of those lists were applied."""
+
+
+class SourceStatus(Struct, frozen=True):
+    """How a source is doing, for `/v1`, `/readyz` and the log.
+
+    `complete` is False while objects may be missing that were there before this process started (a manifest
+    that is broken, a directory that is empty): removals from switches have to be held then.
+    """
+
+    name: str  # "directory PATH" or "kubernetes URL": what is being followed right now
+    synced: bool = False
+    complete: bool = False
+    counts: dict[str, int] = {}  # objects per kind, Invalid ones included
+    problems: tuple[Problem, ...] = ()  # of the objects and of the source itself
+    held: tuple[tuple[Kind, str], ...] = ()  # objects that the last list did not name, but that are kept for now
+    servers: tuple[str, ...] = ()  # addresses, the one in use first; () for a directory
+    last_error: str = ""  # "" once things work again
+    last_event_age: float | None = None  # seconds since the source last heard anything; None: never
+
+
+class Source(Protocol):
+    def run(self) -> None:
+        """Follow the cluster until `stop()`. Blocks (green)."""
+
+    def stop(self) -> None:
+        """Make `run` return soon. May be called from any (green) thread, and twice."""
+
+    def confirm(self) -> None:
+        """An operator says that what is held back was meant: release the held removals."""
+
+    def status(self) -> SourceStatus: ...
+
+
+def problems_of(values: Mapping[tuple[Kind, str], Value]) -> list[Problem]:
+    """The problems that values carry, ordered by kind and key."""
+    return [problem for key in sorted(values) for problem in value_problems(values[key])]
+
+
+def value_problems(value: Value | None) -> tuple[Problem, ...]:
+    if isinstance(value, Invalid):
+        return value.problems
+    return getattr(value, "problems", ())
+
+
+def log_problems(changes: Iterable[Change]) -> None:
+    """One warning per problem, at the moment when its object changes: not again at every resync."""
+    for change in changes:
+        for problem in value_problems(change.value):
+            LOG.warning("%s", problem)

@@ -1,0 +1,315 @@
+"""Raw Kubernetes objects to `pipelines.model` values, one at a time; pure.
+
+An object that cannot be used becomes `Invalid`; one of which a part cannot be used keeps the rest and lists
+its problems; one that is none of our business becomes None, as if it did not exist. Nothing here raises for
+anything that an object can contain.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from k8s_bridge import node_facts, shapes
+from k8s_bridge.findings import NAME_RULE, Findings, valid_name
+from pipelines.addresses import Cidr, Ip
+from pipelines.model import (
+    Endpoint,
+    EndpointPort,
+    EndpointSlice,
+    Invalid,
+    Kind,
+    Node,
+    Pod,
+    Problem,
+    Service,
+    ServiceCidr,
+    ServicePort,
+    Value,
+)
+
+Shaped = shapes.Node | shapes.Pod | shapes.Service | shapes.EndpointSlice | shapes.ServiceCidr
+_SHAPES: dict[Kind, type[Shaped]] = {
+    Kind.NODE: shapes.Node,
+    Kind.POD: shapes.Pod,
+    Kind.SERVICE: shapes.Service,
+    Kind.ENDPOINT_SLICE: shapes.EndpointSlice,
+    Kind.SERVICE_CIDR: shapes.ServiceCidr,
+}
+_DECODERS = {kind: msgspec.json.Decoder(shape) for kind, shape in _SHAPES.items()}
+_IDENTITY = msgspec.json.Decoder(shapes.Identity)
+_CLUSTER_SCOPED = (Kind.NODE, Kind.SERVICE_CIDR)
+_FINISHED = ("Succeeded", "Failed")
+_FAMILIES = {"IPv4": 4, "IPv6": 6}
+
+
+class Translated(NamedTuple):
+    """`key` "" only when the object has no usable name: then it can only be reported, by `problems`."""
+
+    kind: Kind
+    key: str
+    value: Value | None  # None: not for us
+    resource_version: str = ""
+    problems: tuple[Problem, ...] = ()
+
+
+def from_json(kind: Kind, raw: bytes | msgspec.Raw) -> Translated:
+    """One object as JSON."""
+    try:
+        return _translated(kind, _DECODERS[kind].decode(raw))
+    except msgspec.ValidationError as error:
+        failure = error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return _nameless(kind, "object", str(error))
+    try:
+        identity = _IDENTITY.decode(raw)
+    except msgspec.ValidationError as error:
+        return _nameless(kind, *shapes.dotted(error))
+    return _undecodable(kind, identity, failure)
+
+
+def from_object(kind: Kind, data: object) -> Translated:
+    """One object as Python values (out of YAML)."""
+    try:
+        return _translated(kind, msgspec.convert(data, _SHAPES[kind]))
+    except msgspec.ValidationError as error:
+        failure = error
+    try:
+        identity = msgspec.convert(data, shapes.Identity)
+    except msgspec.ValidationError as error:
+        return _nameless(kind, *shapes.dotted(error))
+    return _undecodable(kind, identity, failure)
+
+
+def identify(kind: Kind, raw: bytes | msgspec.Raw) -> Translated:
+    """Only which object it is (for a deletion): `value` is None."""
+    try:
+        identity = _IDENTITY.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return _nameless(kind, "object", str(error))
+    return _identified(kind, identity)
+
+
+def object_key(kind: Kind, namespace: str | None, name: str) -> str:
+    """The model's key. A manifest without a namespace means "default", as for kubectl."""
+    return name if kind in _CLUSTER_SCOPED else f"{namespace or 'default'}/{name}"
+
+
+def _identified(kind: Kind, identity: shapes.Identity) -> Translated:
+    name, namespace = identity.metadata.name, identity.metadata.namespace
+    if not name:
+        return _nameless(kind, "metadata.name", "required")
+    for field, text in (("metadata.name", name), ("metadata.namespace", namespace or "default")):
+        if not valid_name(text):
+            return _nameless(kind, field, f"{text!r} {NAME_RULE}")
+    return Translated(kind, object_key(kind, namespace, name), None, identity.metadata.resource_version or "")
+
+
+def _nameless(kind: Kind, field: str, reason: str) -> Translated:
+    return Translated(kind, "", None, problems=(Problem(kind, "(no name)", field, reason),))
+
+
+def _undecodable(kind: Kind, identity: shapes.Identity, error: msgspec.ValidationError) -> Translated:
+    which = _identified(kind, identity)
+    if not which.key:
+        return which
+    problems = (Problem(kind, which.key, *shapes.dotted(error)),)
+    return which._replace(value=Invalid(problems), problems=problems)
+
+
+def _translated(kind: Kind, shape: Shaped) -> Translated:
+    meta = shape.metadata
+    identity = shapes.Identity(
+        metadata=shapes.IdentityMeta(name=meta.name, namespace=meta.namespace, resource_version=meta.resource_version)
+    )
+    which = _identified(kind, identity)
+    if not which.key:
+        return which
+    findings = Findings(kind, which.key)
+    value: Value | None
+    match shape:
+        case shapes.Node():
+            value = _node(findings, shape)
+        case shapes.Pod():
+            value = _pod(findings, shape)
+        case shapes.Service():
+            value = _service(findings, shape)
+        case shapes.EndpointSlice():
+            value = _endpoint_slice(findings, shape)
+        case shapes.ServiceCidr():
+            value = _service_cidr(findings, shape)
+    return which._replace(value=value, problems=findings.problems)
+
+
+def _node(findings: Findings, raw: shapes.Node) -> Node:
+    meta = raw.metadata
+    notes = meta.annotations or shapes.Annotations()
+    zone = meta.labels.zone if meta.labels is not None else None
+    return Node(
+        name=meta.name or "",
+        uid=meta.uid or "",
+        created=meta.creation_timestamp or "",
+        pod_cidrs=node_facts.pod_cidrs(findings, raw.spec or shapes.NodeSpec()),
+        addresses=node_facts.addresses(findings, notes, raw.status or shapes.NodeStatus()),
+        mac=node_facts.mac(findings, notes),
+        datapath_id=node_facts.datapath_id(findings, notes),
+        uplink=node_facts.uplink(findings, notes),
+        gateways=node_facts.gateways(findings, notes),
+        zone=findings.text(f"metadata.labels[{shapes.LABEL_ZONE}]", zone) or "",
+        problems=findings.problems,
+    )
+
+
+def _pod(findings: Findings, raw: shapes.Pod) -> Pod:
+    """A pod that is being deleted still answers: only its phase or its absence takes its addresses away."""
+    meta, spec, status = raw.metadata, raw.spec or shapes.PodSpec(), raw.status or shapes.PodStatus()
+    ips: tuple[Ip, ...] = ()
+    if not spec.host_network and status.phase not in _FINISHED:
+        texts = [(f"status.podIPs[{i}].ip", item.ip) for i, item in enumerate(status.pod_ips or ())]
+        ips = _one_per_family(findings, texts or [("status.podIP", status.pod_ip)])
+    return Pod(
+        namespace=meta.namespace or "default",
+        name=meta.name or "",
+        uid=meta.uid or "",
+        created=meta.creation_timestamp or "",
+        node=spec.node_name or "",
+        ips=ips,
+        problems=findings.problems,
+    )
+
+
+def _service(findings: Findings, raw: shapes.Service) -> Service | Invalid | None:
+    meta, spec = raw.metadata, raw.spec or shapes.ServiceSpec()
+    if meta.labels is not None and meta.labels.proxy is not None:
+        return None  # KEP-2447: another proxy serves it, whatever the label's value
+    texts = [(f"spec.clusterIPs[{i}]", text) for i, text in enumerate(spec.cluster_ips or ())]
+    texts = texts or [("spec.clusterIP", spec.cluster_ip or "")]
+    if spec.type == "ExternalName" or any(text == "None" for _, text in texts):
+        return None
+    if not any(text for _, text in texts):
+        return None  # not allocated yet
+    cluster_ips = _one_per_family(findings, texts)
+    if not cluster_ips:
+        return Invalid(findings.problems)
+    ports: dict[tuple[str, int], ServicePort] = {}
+    names: set[str] = set()
+    for index, item in enumerate(spec.ports or ()):
+        field = f"spec.ports[{index}]"
+        number = findings.port(f"{field}.port", item.port)
+        protocol = findings.protocol(f"{field}.protocol", item.protocol)
+        if number is None or protocol is None:
+            continue
+        name = item.name or ""
+        if (protocol, number) in ports:
+            findings.add(field, f"{protocol} port {number} is listed twice; the first counts")
+        elif name in names:
+            findings.add(f"{field}.name", f"{name!r} is the name of an earlier port; that one counts")
+        else:
+            names.add(name)
+            ports[protocol, number] = ServicePort(name, protocol, number)
+    if not spec.ports:
+        findings.add("spec.ports", "required: at least one port")
+    return Service(
+        namespace=meta.namespace or "default",
+        name=meta.name or "",
+        uid=meta.uid or "",
+        created=meta.creation_timestamp or "",
+        cluster_ips=cluster_ips,
+        ports=tuple(ports.values()),
+        problems=findings.problems,
+    )
+
+
+def _endpoint_slice(findings: Findings, raw: shapes.EndpointSlice) -> EndpointSlice | Invalid | None:
+    meta = raw.metadata
+    service = None
+    if meta.labels is not None:
+        service = findings.text(f"metadata.labels[{shapes.LABEL_SERVICE}]", meta.labels.service)
+    if service is None and not findings.problems:
+        return None  # belongs to no service: somebody's own use of slices
+    if raw.address_type == "FQDN":
+        return None
+    family = _FAMILIES.get(raw.address_type or "")
+    if family is None:
+        findings.add("addressType", f"{raw.address_type!r} is not IPv4, IPv6 or FQDN")
+    if service is None or family is None:
+        return Invalid(findings.problems)
+    namespace = meta.namespace or "default"
+    return EndpointSlice(
+        namespace=namespace,
+        name=meta.name or "",
+        service=f"{namespace}/{service}",
+        ports=_endpoint_ports(findings, raw.ports or ()),
+        endpoints=_endpoints(findings, raw.endpoints or (), family),
+        problems=findings.problems,
+    )
+
+
+def _endpoint_ports(findings: Findings, raw: Sequence[shapes.EndpointPort]) -> tuple[EndpointPort, ...]:
+    ports: dict[str, EndpointPort] = {}
+    for index, item in enumerate(raw):
+        number = findings.port(f"ports[{index}].port", item.port)
+        protocol = findings.protocol(f"ports[{index}].protocol", item.protocol)
+        if number is None or protocol is None:
+            continue
+        port = EndpointPort(item.name or "", protocol, number)
+        if ports.setdefault(port.name, port) != port:
+            findings.add(f"ports[{index}].name", f"{port.name!r} is the name of an earlier port; that one counts")
+    return tuple(ports.values())
+
+
+def _endpoints(findings: Findings, raw: Sequence[shapes.Endpoint], family: int) -> tuple[Endpoint, ...]:
+    """One per address, ordered by it, so that a list in another order is no change.
+
+    The addresses of one endpoint are interchangeable (KEP-0752): the first one is used. Of two endpoints with
+    one address the more useful one counts, whichever comes first.
+    """
+    found: dict[Ip, Endpoint] = {}
+    for index, item in enumerate(raw):
+        field = f"endpoints[{index}].addresses"
+        if not item.addresses:
+            findings.add(field, "required: one address")
+            continue
+        ip = findings.ip(f"{field}[0]", item.addresses[0], family)
+        if ip is None:
+            continue
+        said = item.conditions or shapes.Conditions()
+        endpoint = Endpoint(
+            ip=ip,
+            ready=said.ready is not False,
+            serving=said.serving is not False,
+            terminating=said.terminating is True,
+            node=item.node_name or "",
+        )
+        known = found.get(ip)
+        if known is None or _usefulness(endpoint) > _usefulness(known):
+            found[ip] = endpoint
+    return tuple(found[ip] for ip in sorted(found))
+
+
+def _usefulness(endpoint: Endpoint) -> tuple[bool, bool, bool, str]:
+    return endpoint.ready, endpoint.serving, not endpoint.terminating, endpoint.node
+
+
+def _service_cidr(findings: Findings, raw: shapes.ServiceCidr) -> ServiceCidr | Invalid:
+    texts = (raw.spec.cidrs if raw.spec is not None else None) or ()
+    if not texts:
+        findings.add("spec.cidrs", "required: one or two prefixes")
+    found: list[Cidr] = []
+    for index, text in enumerate(texts):
+        cidr = findings.cidr(f"spec.cidrs[{index}]", text)
+        if cidr is not None and cidr not in found:
+            found.append(cidr)
+    if not found:
+        return Invalid(findings.problems)
+    return ServiceCidr(name=raw.metadata.name or "", cidrs=tuple(found), problems=findings.problems)
+
+
+def _one_per_family(findings: Findings, texts: Sequence[tuple[str, str | None]]) -> tuple[Ip, ...]:
+    """The first address of each family, in the order given: Kubernetes allows one each."""
+    found: dict[int, Ip] = {}
+    for field, text in texts:
+        ip = findings.ip(field, text) if text else None
+        if ip is not None and found.setdefault(ip.family, ip) != ip:
+            findings.add(field, f"{ip} is a second IPv{ip.family} address; only the first is used")
+    return tuple(found.values())
