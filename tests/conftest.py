@@ -1,0 +1,28 @@
+"""What every test shares: options, Hypothesis profiles, and the rule that a full run skips nothing."""
+
+import os
+from collections.abc import Generator
+
+import hypothesis
+import pytest
+
+# Machines of CI are slow and shared: what an example may take says nothing. There, and only there, the examples
+# are the same in every run, so that a red run can be repeated.
+hypothesis.settings.register_profile("here", deadline=None)
+hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "here")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--forbid-skips", action="store_true", help="a skipped test fails (`make test` says so)")
+    parser.addoption("--regenerate-golden", action="store_true", help="write golden files instead of comparing")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.skipped and not hasattr(report, "wasxfail") and item.config.getoption("--forbid-skips"):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+        report.outcome = "failed"
+        report.longrepr = f"{item.nodeid} was skipped, which a full run forbids: {reason}"
+    return report
