@@ -1,0 +1,118 @@
+"""The commands of the lab: `up`, `status`, `exec`, `sync`, `down`."""
+
+import os
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from lab import netns
+from lab.cluster import STATE, Lab, take_down
+from lab.manifests import ManifestError
+from lab.netns import LabError
+from lab.plan import CONTROLLER
+from lab.status import Status, status
+
+named = click.option("--name", default="lab", show_default=True, help="Which lab, where there are several.")
+DIRECTORY = click.Path(exists=True, file_okay=False, path_type=Path)
+
+
+def says_why(command: Callable[..., None]) -> Callable[..., None]:
+    """Errors of the lab are the user's to read, not to debug."""
+
+    @wraps(command)
+    def wrapped(*arguments: Any, **options: Any) -> None:
+        try:
+            command(*arguments, **options)
+        except (LabError, ManifestError) as error:
+            raise click.ClickException(str(error)) from error
+
+    return wrapped
+
+
+@click.group()
+def lab() -> None:
+    """A cluster on this machine: a network namespace and an own Open vSwitch for every node. Needs root."""
+
+
+@lab.command()
+@click.argument("directory", type=DIRECTORY)
+@named
+@click.option("--controller", default=CONTROLLER, show_default=True, help="Where the bridges find their controller.")
+@click.option("--replace", is_flag=True, help="Take down a lab of this name first.")
+@says_why
+def up(directory: Path, name: str, controller: str, replace: bool) -> None:
+    """Build the Nodes and Pods of the manifests in DIRECTORY."""
+    built = Lab(name, directory, controller).up(replace)
+    for problem in built.plan.problems:
+        click.echo(f"left out: {problem}", err=True)
+    click.echo(f"lab {name}: {len(built.plan.nodes)} nodes, {len(built.plan.pods)} pods; controller at {controller}")
+
+
+@lab.command("status")
+@named
+@click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@says_why
+def show(name: str, output: str) -> None:
+    """Show nodes, their switches, and pods."""
+    now = status(Lab.attach(name))
+    click.echo(msgspec.json.format(msgspec.json.encode(now)).decode() if output == "json" else text(now))
+
+
+@lab.command("exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@named
+@click.argument("place")
+@click.argument("argv", nargs=-1, required=True, type=click.UNPROCESSED)
+@says_why
+def execute(name: str, place: str, argv: tuple[str, ...]) -> None:
+    """Run a program in PLACE: a node, a pod (NAMESPACE/NAME or NAME), router, outside, remote or controller.
+
+    On a node, ovs-vsctl, ovs-ofctl and ovs-appctl talk to that node's Open vSwitch.
+    """
+    attached = Lab.attach(name)
+    words = netns.command(attached.namespace(place), argv)
+    os.execvpe(words[0], words, {**os.environ, **attached.environment(place)})
+
+
+@lab.command()
+@click.argument("directory", type=DIRECTORY)
+@named
+@says_why
+def sync(directory: Path, name: str) -> None:
+    """Make and remove pods so that they are those of DIRECTORY now."""
+    done = Lab.attach(name).sync(directory)
+    for problem in done.problems:
+        click.echo(f"left out: {problem}", err=True)
+    for word, keys in (("removed", done.removed), ("added", done.added)):
+        for key in keys:
+            click.echo(f"{word} {key}")
+
+
+@lab.command()
+@named
+@says_why
+def down(name: str) -> None:
+    """Remove a lab and all that runs in it, also the remains of one that broke."""
+    netns.check_name(name)
+    take_down(name, STATE / name)
+
+
+def text(now: Status) -> str:
+    nodes = [("NODE", "DATAPATH", "UPLINK MAC", "VSWITCHD", "CONTROLLER", "FLOWS", "ADDRESSES")]
+    nodes += [
+        (node.name, node.datapath_id, node.mac, str(node.vswitchd or "down"), "connected" if node.connected else "-",
+         str(node.flows), " ".join(node.addresses))
+        for node in now.nodes
+    ]  # fmt: skip
+    pods = [("POD", "NODE", "PORT", "ADDRESSES")]
+    pods += [(pod.key, pod.node, pod.port, " ".join(pod.addresses) if pod.present else "(gone)") for pod in now.pods]
+    problems = "".join(f"\nleft out: {problem}" for problem in now.problems)
+    return f"lab {now.name}, controller {now.controller}\n\n{_columns(nodes)}\n\n{_columns(pods)}{problems}"
+
+
+def _columns(rows: list[tuple[str, ...]]) -> str:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)

@@ -1,0 +1,221 @@
+"""A plan in the words of `ip` and of the shell: pure functions from plan to text.
+
+Everything that happens to one namespace is one script, because starting a process costs more than what it does.
+Settings are written before a device comes up, so that no duplicate address detection, router solicitation or
+stray answer happens in between.
+"""
+
+import re
+import shlex
+from collections.abc import Iterable
+from pathlib import Path
+
+from lab import netns, switch
+from lab.plan import CONTROLLER_ADDRESS, Node, Plan, Pod, Route, Station
+
+IP4, IP6 = "/proc/sys/net/ipv4/conf", "/proc/sys/net/ipv6/conf"
+
+
+def namespaces(plan: Plan) -> list[str]:
+    """Every namespace of the lab except those of the pods."""
+    places = [netns.fixed(plan.name, place) for place in netns.FIXED_PLACES]
+    return places + [netns.of_node(plan.name, node.name) for node in plan.nodes]
+
+
+def links(plan: Plan) -> list[str]:
+    """`ip` commands that lay the cables between the namespaces, pods aside. Both ends are born in their places."""
+    fabric = netns.fixed(plan.name, "fabric")
+    router = netns.fixed(plan.name, "router")
+    lines = []
+    for node in plan.nodes:
+        home = netns.of_node(plan.name, node.name)
+        lines.append(_cable(home, node.uplink, node.mac, fabric, f"n{node.index}"))
+        lines.append(_cable(home, "mgmt0", None, fabric, f"m{node.index}"))
+    for segment in plan.segments:
+        lines.append(_cable(router, f"seg{segment.index}", segment.router_mac, fabric, f"r{segment.index}"))
+    outside, remote = netns.fixed(plan.name, "outside"), netns.fixed(plan.name, "remote")
+    lines.append(_cable(outside, "eth0", plan.outside.mac, fabric, "y"))
+    lines.append(_cable(remote, "eth0", plan.remote.mac, router, "far"))
+    lines.append(_cable(netns.fixed(plan.name, "controller"), "eth0", None, fabric, "c"))
+    return lines
+
+
+def pod_links(plan: Plan, pods: Iterable[Pod]) -> list[str]:
+    """`ip` commands that make the pods' namespaces and lay their cables."""
+    lines = []
+    for pod in pods:
+        home = netns.of_pod(plan.name, pod.namespace, pod.name)
+        lines.append(f"netns add {home}")
+        lines.append(_cable(home, "eth0", pod.station.mac, netns.of_node(plan.name, pod.node), pod.port))
+    return lines
+
+
+def fabric(plan: Plan) -> str:
+    """The bridges: one for every segment and one for management. They only switch."""
+    ports = {f"seg{segment.index}": [f"r{segment.index}"] for segment in plan.segments}
+    ports["seg0"].append("y")
+    ports["mgmt"] = ["c"]
+    for node in plan.nodes:
+        ports[f"seg{node.segment}"].append(f"n{node.index}")
+        ports["mgmt"].append(f"m{node.index}")
+    lines = []
+    for bridge, members in ports.items():
+        lines.append(f"link add {bridge} type bridge stp_state 0 forward_delay 0 mcast_snooping 0")
+        lines += [f"link set {member} master {bridge} up" for member in members]
+        lines.append(f"link set {bridge} up")
+    silent = _write(f"{IP6}/default/disable_ipv6 {IP6}/all/disable_ipv6", 1)
+    # The bridges must not send frames through netfilter, where that is compiled in.
+    netfilter = "for f in /proc/sys/net/bridge/bridge-nf-call-*; do [ ! -e $f ] || echo 0 > $f; done\n"
+    return silent + netfilter + _no_offload(member for members in ports.values() for member in members) + _ip(lines)
+
+
+def router(plan: Plan) -> str:
+    lines = ["link set lo up"]
+    for segment in plan.segments:
+        device = f"seg{segment.index}"
+        lines += [f"link set {device} up", *_addresses(device, segment.router_addresses)]
+    lines += ["link set far up", *_addresses("far", plan.far_addresses), *_routes(plan.router_routes)]
+    devices = [f"seg{segment.index}" for segment in plan.segments] + ["far"]
+    return _forwarding(rp_filter=0) + _no_offload(devices) + _ip(lines)
+
+
+def station(host: Station) -> str:
+    """A pod or an outside client."""
+    return _quiet() + _no_offload(["eth0"]) + _ip(
+        ["link set lo up", "link set eth0 up", *_addresses("eth0", host.addresses)]
+        + [f"route add default via {gateway} dev eth0" for gateway in host.gateways]
+    )  # fmt: skip
+
+
+def controller() -> str:
+    lines = ["link set lo up", f"address add {CONTROLLER_ADDRESS}/24 dev eth0", "link set eth0 up"]
+    return _quiet() + _write(f"{IP6}/eth0/disable_ipv6", 1) + _no_offload(["eth0"]) + _ip(lines)
+
+
+def node(plan: Plan, node: Node, directory: Path) -> str:
+    """All of a node: its kernel, its Open vSwitch in `directory`, its pods' ports, its addresses and routes."""
+    pods = [pod for pod in plan.pods if pod.node == node.name]
+    lines = ["link set lo up", f"address add {node.management}/24 dev mgmt0", "link set mgmt0 up"]
+    commands = (
+        switch.create(directory),
+        switch.database(directory),
+        ["ovs-vsctl", "--no-wait", "init"],
+        switch.daemon(directory),
+        switch.bridge(node, plan.controller, pods),
+    )
+    return (
+        _forwarding(rp_filter=1)
+        + _write(f"{IP6}/mgmt0/disable_ipv6", 1)
+        + masquerade(plan, node)
+        + _no_offload(["mgmt0"])
+        + _taps([node.uplink, *(pod.port for pod in pods)])
+        + _ip(lines)
+        + "".join(f"export {name}={shlex.quote(value)}\n" for name, value in switch.environment(directory).items())
+        + "".join(f"{shlex.join(words)} </dev/null\n" for words in commands)
+        + host(node)
+    )
+
+
+def pod_ports(pods: Iterable[Pod]) -> str:
+    """A node's ends of the cables of further pods."""
+    return _taps([pod.port for pod in pods])
+
+
+def host(node: Node) -> str:
+    """The host's side of br0 and gw0: to be said again whenever ovs-vswitchd has made them anew."""
+    lines = [f"link set {switch.BRIDGE} up", f"link set {switch.GATEWAY} up"]
+    lines += _addresses(switch.BRIDGE, node.addresses) + _addresses(switch.GATEWAY, node.gateway_addresses)
+    lines += [f"route replace default via {gateway} dev {switch.BRIDGE}" for gateway in node.gateways]
+    # A service packet that takes the way by the host comes back with the node's own address as its source.
+    return (
+        _write(f"{IP4}/{switch.GATEWAY}/accept_local", 1)
+        + _no_offload([switch.BRIDGE, switch.GATEWAY])
+        + _ip(lines + _routes(node.routes))
+    )
+
+
+def masquerade(plan: Plan, node: Node) -> str:
+    """Pods of this node leave the cluster with the node's address."""
+    rules = []
+    for family, word in ((4, "ip"), (6, "ip6")):
+        mine = [cidr for cidr in node.pod_cidrs if (":" in cidr) == (family == 6)]
+        cluster = [cidr for cidr in plan.cluster_cidrs if (":" in cidr) == (family == 6)]
+        if mine:
+            rules.append(f"    {word} saddr {{ {', '.join(mine)} }} {word} daddr != @cluster{family} masquerade")
+            rules.insert(0, f"  set cluster{family} {{ type ipv{family}_addr; flags interval; auto-merge;"
+                            f" elements = {{ {', '.join(cluster)} }} }}")  # fmt: skip
+    sets = [rule for rule in rules if rule.startswith("  set")]
+    chain = ["  chain postrouting {", "    type nat hook postrouting priority srcnat;",
+             *(rule for rule in rules if rule not in sets), "  }"]  # fmt: skip
+    return _nft(["table inet pods_out", "delete table inet pods_out", "table inet pods_out {", *sets, *chain, "}"])
+
+
+def forget_port(device: str) -> str:
+    """Undoes the silencing of a device that goes away, so that its name means nothing later."""
+    return f"nft delete table netdev {_table(device)} 2>/dev/null || true\n"
+
+
+def _taps(devices: list[str]) -> str:
+    """Devices that the switch taps. The kernel sees their frames too and must not answer them."""
+    rules = []
+    for device in devices:
+        table = f"table netdev {_table(device)}"
+        hook = f'type filter hook ingress device "{device}" priority 0; policy drop;'
+        rules += [table, f"delete {table}", f"{table} {{", "  chain ingress {", f"    {hook}", "  }", "}"]
+    silent = _write(" ".join(f"{IP6}/{device}/disable_ipv6" for device in devices), 1)
+    return silent + _nft(rules) + _no_offload(devices) + _ip(f"link set {device} up" for device in devices)
+
+
+def _table(device: str) -> str:
+    return "silence_" + re.sub(r"[^A-Za-z0-9]", "_", device)
+
+
+def _forwarding(rp_filter: int) -> str:
+    # ip_forward first: writing it puts other settings back to what a router should have.
+    return (
+        _write("/proc/sys/net/ipv4/ip_forward", 1)
+        + _write(f"{IP6}/all/forwarding {IP6}/default/forwarding", 1)
+        + _write(f"{IP4}/*/rp_filter", rp_filter)
+        + _write(f"{IP4}/*/send_redirects", 0)
+        + _quiet()
+    )
+
+
+def _quiet() -> str:
+    """Addresses are what the plan says, at once: nothing is detected, solicited, advertised or redirected."""
+    names = ("accept_dad", "accept_ra", "accept_redirects", "router_solicitations")
+    return _write(f"{IP4}/*/accept_redirects " + " ".join(f"{IP6}/*/{name}" for name in names), 0)
+
+
+def _cable(netns1: str, device1: str, mac: str | None, netns2: str, device2: str) -> str:
+    address = f" address {mac}" if mac else ""
+    return f"link add {device1} netns {netns1}{address} type veth peer name {device2} netns {netns2}"
+
+
+def _addresses(device: str, addresses: Iterable[str]) -> list[str]:
+    return [f"address replace {text} dev {device}{' nodad' if ':' in text else ''}" for text in addresses]
+
+
+def _routes(routes: Iterable[Route]) -> list[str]:
+    return [f"route replace {route.destination} via {route.via}" for route in routes]
+
+
+def _write(paths: str, value: int) -> str:
+    return f"for f in {paths}; do echo {value} > $f; done\n"
+
+
+def _no_offload(devices: Iterable[str]) -> str:
+    # Otherwise the userspace datapath is given packets whose checksums nobody has computed.
+    return f"for d in {' '.join(devices)}; do ethtool -K $d tx off >/dev/null; done\n"
+
+
+def _ip(lines: Iterable[str]) -> str:
+    return _input("ip -batch -", lines)
+
+
+def _nft(lines: Iterable[str]) -> str:
+    return _input("nft -f -", lines)
+
+
+def _input(command: str, lines: Iterable[str]) -> str:
+    return f"{command} <<'END'\n" + "".join(f"{line}\n" for line in lines) + "END\n"
