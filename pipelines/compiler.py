@@ -1,0 +1,297 @@
+"""From changes to revisions: runs the rules and features that a change concerns, and nothing else.
+
+Full compilation is the definition: all tasks, run in the order rules … features. A task is one rule or
+feature for one key. What a task read is remembered; a change of it makes the task dirty, a dirty task runs
+again whole, and where its result is equal to the last one the change stops. There are no add and remove
+handlers to keep equal: what a task no longer returns is gone.
+
+`compile()` is a generator. Its driver decides how long to go on before it lets others run; one revision is
+returned at its end.
+"""
+
+from collections.abc import Generator, Iterable, Iterator
+from typing import Any, NamedTuple
+
+from pipelines.derived import CONTESTED, RULES, UNITED, Claim, Derived, Rule
+from pipelines.feature import Feature
+from pipelines.features import FEATURES
+from pipelines.ids import GroupIds
+from pipelines.model import Change, Invalid, Kind, Problem, Settings
+from pipelines.unit import EMPTY, FLEET, Member, Revision, Scope, ScopeKind, Unit, UnitChange, UnitKey
+from pipelines.view import ALL, FactId, FactKind, Facts, FleetView, NodeView, SegmentView
+
+VIEWS: dict[ScopeKind, type[FleetView]] = {
+    ScopeKind.FLEET: FleetView,
+    ScopeKind.SEGMENT: SegmentView,
+    ScopeKind.NODE: NodeView,
+}
+TASKS_A_SLICE = 16
+
+
+class Task(NamedTuple):
+    stage: int
+    key: str
+
+
+class Compiler:
+    """Holds all facts, all units and their dependencies. Not thread-safe: one driver."""
+
+    def __init__(
+        self,
+        rules: tuple[Rule, ...] = RULES,
+        features: tuple[Feature, ...] = FEATURES,
+        group_ids: GroupIds | None = None,
+    ) -> None:
+        self.facts = Facts()
+        self.units: dict[UnitKey, Unit] = {}
+        self.revision = 0
+        self._stages: tuple[Rule | Feature, ...] = (*rules, *features)
+        self._first_feature = len(rules)
+        self._by_subject: dict[FactKind, list[int]] = {}
+        for stage, step in enumerate(self._stages):
+            self._by_subject.setdefault(step.subject, []).append(stage)
+        self._dirty: list[dict[str, None]] = [{} for _ in self._stages]
+        self._readers: dict[FactId, dict[Task, None]] = {}
+        self._reads: dict[Task, set[FactId]] = {}
+        self._claims_by_task: dict[Task, dict[FactId, Claim]] = {}
+        self._claims_by_fact: dict[FactId, dict[Task, Claim]] = {}
+        self._units_by_task: dict[Task, dict[UnitKey, Unit]] = {}
+        self._task_problems: dict[Task, tuple[Problem, ...]] = {}
+        self._value_problems: dict[FactId, tuple[Problem, ...]] = {}
+        self._contested: set[FactId] = set()
+        self._group_ids = group_ids or GroupIds()
+        self._changed: dict[UnitKey, Unit] = {}  # the unit as it was before this compilation
+        self._changed_members: set[str] = set()
+        self._pending: dict[FactId, Any] = {FactId(Kind.SETTINGS, ""): Settings()}
+
+    # --- input ---------------------------------------------------------------------------------------------
+
+    def submit(self, changes: Iterable[Change]) -> None:
+        """Take notice; the last word about a key counts. Ports and MACs of a deleted Node are forgotten."""
+        for change in changes:
+            self._pending[FactId(change.kind, change.key)] = change.value
+            if change.kind is Kind.NODE and change.value is None:
+                self._forget_observations(change.key)
+
+    def _forget_observations(self, node: str) -> None:
+        for key in [key for key in self.facts.peek(Kind.PORT) if key.startswith(f"{node} ")]:
+            self._pending[FactId(Kind.PORT, key)] = None
+        self._pending[FactId(Kind.NEIGHBOR, node)] = None
+
+    @property
+    def idle(self) -> bool:
+        return not self._pending
+
+    def run(self, changes: Iterable[Change] = ()) -> Revision:
+        """Submit and compile to the end."""
+        self.submit(changes)
+        steps = self.compile()
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                revision: Revision = end.value
+                return revision
+
+    # --- compilation ---------------------------------------------------------------------------------------
+
+    def compile(self) -> Generator[None, None, Revision]:
+        """Compile all that was submitted so far; yields every few tasks."""
+        pending, self._pending = self._pending, {}
+        self._changed, self._changed_members = {}, set()
+        for number, (fact, value) in enumerate(pending.items()):
+            self._set_model(fact, value)
+            if number % TASKS_A_SLICE == 0:
+                yield
+        for stage in range(len(self._stages)):
+            if stage == self._first_feature:
+                self._assign_groups()
+            yield from self._run_stage(stage)
+        self.revision += 1
+        return Revision(self.revision, tuple(self._unit_changes()), self._member_changes())
+
+    def _run_stage(self, stage: int) -> Iterator[None]:
+        done = 0
+        dirty = self._dirty[stage]
+        while dirty:
+            key = next(iter(dirty))
+            del dirty[key]
+            self._run_task(Task(stage, key))
+            done += 1
+            if done % TASKS_A_SLICE == 0:
+                yield
+
+    def _run_task(self, task: Task) -> None:
+        step = self._stages[task.stage]
+        value = self.facts.peek(step.subject).get(task.key)
+        self.facts.reads = set()
+        if value is None:
+            self._task_problems.pop(task, None)
+            self._finish(task, step, {}, {})
+        else:
+            try:
+                if isinstance(step, Rule):
+                    outcome = step.derive(task.key, value, self.facts)
+                    claims = {FactId(claim.kind, claim.key): claim for claim in outcome.claims}
+                    self._note_problems(task, tuple(outcome.problems))
+                    self._finish(task, step, claims, {})
+                else:
+                    self._finish(task, step, {}, self._compile_feature(step, task.key, value))
+                    self._task_problems.pop(task, None)
+            except Exception as error:  # noqa: BLE001  (one object's trouble must not stop the others)
+                reason = f"{step.name}: {type(error).__name__}: {error}; what was in force before stays"
+                self._note_problems(task, (Problem(step.subject.value, task.key, "", reason),))
+        self._remember_reads(task)
+
+    def _compile_feature(self, feature: Feature, key: str, value: Any) -> dict[UnitKey, Unit]:
+        units = {}
+        for scope in self._scopes(feature, value):
+            view = VIEWS[feature.scope](self.facts, scope)
+            if unit := feature.compile(value, view):
+                units[UnitKey(feature.name, scope, key)] = unit
+        return units
+
+    def _scopes(self, feature: Feature, value: Any) -> Iterable[Scope]:
+        if feature.scope is ScopeKind.FLEET:
+            return (FLEET,)
+        if feature.scope is ScopeKind.SEGMENT:
+            return [Scope(ScopeKind.SEGMENT, name) for name in self.facts.all(Derived.SEGMENT)]
+        node = getattr(value, "node", None) or value.name
+        return (Scope(ScopeKind.NODE, node),) if self.facts.get(Kind.NODE, node) is not None else ()
+
+    def _finish(
+        self, task: Task, step: Rule | Feature, claims: dict[FactId, Claim], units: dict[UnitKey, Unit]
+    ) -> None:
+        if isinstance(step, Rule):
+            self._apply_claims(task, claims)
+        else:
+            self._apply_units(task, units)
+
+    # --- facts ---------------------------------------------------------------------------------------------
+
+    def _set_model(self, fact: FactId, value: Any) -> None:
+        problems = getattr(value, "problems", ())
+        if problems:
+            self._value_problems[fact] = problems
+        else:
+            self._value_problems.pop(fact, None)
+        self._set(fact, None if isinstance(value, Invalid) else value)
+
+    def _set(self, fact: FactId, value: Any) -> None:
+        values = self.facts.peek(fact.kind)
+        if values.get(fact.key) == value:
+            return
+        if value is None:
+            del values[fact.key]
+        else:
+            values[fact.key] = value
+        if fact.kind is Derived.MEMBER:
+            self._changed_members.add(fact.key)
+        for stage in self._by_subject.get(fact.kind, ()):
+            self._dirty[stage][fact.key] = None
+        for read in (fact, FactId(fact.kind, ALL)):
+            for task in self._readers.get(read, ()):
+                self._dirty[task.stage][task.key] = None
+
+    def _apply_claims(self, task: Task, claims: dict[FactId, Claim]) -> None:
+        before = self._claims_by_task.get(task, {})
+        if claims:
+            self._claims_by_task[task] = claims
+        else:
+            self._claims_by_task.pop(task, None)
+        for fact in before.keys() - claims.keys():
+            holders = self._claims_by_fact[fact]
+            del holders[task]
+            self._settle(fact, holders)
+        for fact, claim in claims.items():
+            if before.get(fact) != claim:
+                holders = self._claims_by_fact.setdefault(fact, {})
+                holders[task] = claim
+                self._settle(fact, holders)
+
+    def _settle(self, fact: FactId, holders: dict[Task, Claim]) -> None:
+        if not holders:
+            del self._claims_by_fact[fact]
+        value: Any = None
+        if fact.kind in UNITED and holders:
+            value = tuple(sorted({one for claim in holders.values() for one in claim.value}))
+        elif holders:
+            value = min(holders.items(), key=lambda held: (held[1].rank, held[0]))[1].value
+        if len(holders) > 1 and fact.kind in CONTESTED:
+            self._contested.add(fact)
+        else:
+            self._contested.discard(fact)
+        self._set(fact, value)
+
+    def _assign_groups(self) -> None:
+        wanted = self.facts.peek(Derived.SERVICE_PORT).keys()
+        known = self.facts.peek(Derived.GROUP_ID).keys()
+        if wanted == known:
+            return
+        for owner in self._group_ids.update(wanted - known, known - wanted):
+            number = self._group_ids[owner] if owner in self._group_ids else None
+            self._set(FactId(Derived.GROUP_ID, owner), number)
+
+    def _remember_reads(self, task: Task) -> None:
+        reads = self.facts.reads
+        before = self._reads.get(task, set())
+        for fact in before - reads:
+            readers = self._readers[fact]
+            del readers[task]
+            if not readers:
+                del self._readers[fact]
+        for fact in reads - before:
+            self._readers.setdefault(fact, {})[task] = None
+        if reads:
+            self._reads[task] = reads
+        else:
+            self._reads.pop(task, None)
+
+    # --- output --------------------------------------------------------------------------------------------
+
+    def _apply_units(self, task: Task, units: dict[UnitKey, Unit]) -> None:
+        before = self._units_by_task.get(task, {})
+        for key in before.keys() | units.keys():
+            old, new = before.get(key, EMPTY), units.get(key, EMPTY)
+            if old == new:
+                continue
+            self._changed.setdefault(key, old)
+            if new:
+                self.units[key] = new
+            else:
+                del self.units[key]
+        if units:
+            self._units_by_task[task] = units
+        else:
+            self._units_by_task.pop(task, None)
+
+    def _unit_changes(self) -> Iterator[UnitChange]:
+        for key, old in self._changed.items():
+            new = self.units.get(key, EMPTY)
+            if old != new:
+                yield UnitChange(key, old, new)
+
+    def _member_changes(self) -> dict[int, Member | None]:
+        members = self.facts.peek(Derived.MEMBER)
+        return {int(key, 16): members.get(key) for key in sorted(self._changed_members)}
+
+    # --- what a person should know ---------------------------------------------------------------------------
+
+    def _note_problems(self, task: Task, problems: tuple[Problem, ...]) -> None:
+        if problems:
+            self._task_problems[task] = problems
+        else:
+            self._task_problems.pop(task, None)
+
+    def problems(self) -> list[Problem]:
+        """Everything about the objects that a person should mend, in a fixed order."""
+        found = [problem for problems in self._value_problems.values() for problem in problems]
+        found += [problem for problems in self._task_problems.values() for problem in problems]
+        for fact in self._contested:
+            kind, field = CONTESTED[Derived(fact.kind)]
+            holders = sorted(self._claims_by_fact[fact].items(), key=lambda held: (held[1].rank, held[0]))
+            winner = holders[0][0].key
+            for task, _claim in holders[1:]:
+                reason = f"{fact.kind.value} {fact.key} belongs to the older {kind} {winner}; ignored here"
+                found.append(Problem(kind, task.key, field, reason))
+        return sorted(set(found), key=lambda problem: (problem.kind, problem.key, problem.field, problem.reason))

@@ -1,0 +1,360 @@
+"""The tables of the pipeline, declared once and constant whatever is configured.
+
+Each says what happens in it, what its flows may match and set, and where packets may go. A flow outside its
+table's contract cannot be built: `TABLE.flow(...)` is the only way features make flows. docs/pipeline.md is
+generated from here.
+"""
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+from msgspec import Struct
+
+from pipelines import fields as f
+from pipelines.actions import Action, Ct, Goto, Move, Resubmit, SetField, ToGroup
+from pipelines.fields import Field, Item, Part
+from pipelines.flow import Bucket, Flow, match
+
+
+class Stage(StrEnum):
+    """Netfilter's words for where a packet is."""
+
+    VALIDATION = "validation"
+    NEIGHBORS = "neighbors"
+    CONNTRACK = "conntrack"
+    PREROUTING = "pre-routing"
+    ROUTING = "routing"
+    POSTROUTING = "post-routing"
+    OUTPUT = "output"
+    RESERVED = "reserved"
+
+
+class ContractError(ValueError):
+    """A flow says something that its table's declaration does not allow."""
+
+
+class Table(Struct, frozen=True, eq=False):
+    """`miss`: the table that a packet goes to when nothing matches, None to drop it."""
+
+    id: int
+    name: str
+    stage: Stage
+    purpose: str
+    matches: frozenset[Field | Part] = frozenset()
+    sets: frozenset[Field | Part] = frozenset()
+    goes: tuple[int, ...] = ()
+    calls: tuple[int, ...] = ()
+    miss: int | None = None
+
+    def flow(self, priority: int, conditions: Iterable[Item], *actions: Action) -> Flow:
+        """A flow of this table; no actions is drop. Raises ContractError, ValueError when conditions contradict."""
+        conditions = tuple(conditions)
+        for item in conditions:
+            if item.field not in self.matches:
+                raise ContractError(f"table {self.name} does not match {item.field.name}")
+        for action in actions:
+            self._check(action)
+        return Flow(self.id, priority, match(*conditions), actions)
+
+    def bucket(self, number: int, *actions: SetField | Resubmit) -> Bucket:
+        """A bucket of a group that flows of this table send packets to."""
+        for action in actions:
+            self._check(action)
+        return Bucket(number, actions)
+
+    def _check(self, action: Action) -> None:
+        match action:
+            case SetField(field=target) | Move(target=target):
+                if target not in self.sets:
+                    raise ContractError(f"table {self.name} does not set {target.name}")
+            case Goto(table=table):
+                self._reaches(table, self.goes)
+            case Ct(table=table, exec=inner):
+                if table is not None:
+                    self._reaches(table, self.goes)
+                for part in inner:
+                    self._check(part)
+            case Resubmit(table=table):
+                self._reaches(table, self.calls)
+            case ToGroup() if not self.calls:
+                raise ContractError(f"table {self.name} sends to no group")
+            case _:
+                pass
+
+    def _reaches(self, table: int, allowed: tuple[int, ...]) -> None:
+        if table not in allowed:
+            raise ContractError(f"table {self.name} does not go to table {table}")
+
+
+_ETHERNET = {f.ETH_TYPE, f.ETH_SRC, f.ETH_DST}
+_IP = {f.ETH_TYPE, f.IP4_SRC, f.IP4_DST, f.IP6_SRC, f.IP6_DST, f.IP_PROTO}
+_ICMP6 = {f.IP_PROTO, f.ICMP6_TYPE, f.ETH_TYPE}
+_PORTS = {f.TCP_DST, f.UDP_DST, f.SCTP_DST}
+_CT = {f.CT_STATE, f.CT_ENTERED_BY, f.CT_SERVICE, f.CT_SNAT_KIND, f.CT_CONNECTION_FACTS}
+_ARP = {f.ETH_TYPE, f.ARP_OP, f.ARP_SPA, f.ARP_TPA, f.ARP_SHA, f.ARP_THA}
+_ND = _ICMP6 | {f.IP6_SRC, f.IP6_DST, f.ND_TARGET, f.ND_SLL, f.ND_TLL}
+_REMEMBER = {f.CT_CONNECTION_FACTS, f.CT_CLIENT_MAC}
+
+TABLES: dict[str, Table] = {}
+
+
+def _table(  # noqa: PLR0913  (a declaration: every argument is named where it is called)
+    number: int,
+    name: str,
+    stage: Stage,
+    purpose: str,
+    *,
+    matches: set[Field | Part] | None = None,
+    sets: set[Field | Part] | None = None,
+    goes: tuple[int, ...] = (),
+    calls: tuple[int, ...] = (),
+    miss: int | None = None,
+) -> Table:
+    reach = goes if miss is None or miss in goes else (*goes, miss)
+    table = Table(
+        number, name, stage, purpose, frozenset(matches or ()), frozenset(sets or ()), reach, calls, miss
+    )
+    TABLES[name] = table
+    return table
+
+
+CLASSIFY = _table(
+    0,
+    "classify",
+    Stage.VALIDATION,
+    "By port: how the packet entered. Frames on the uplink for another MAC are dropped; multicast, VLAN-tagged "
+    "frames pass between uplink and host; ARP and neighbour discovery leave to their own tables.",
+    matches={f.IN_PORT, f.VLAN_TCI} | _ETHERNET | _IP | _ICMP6,
+    sets={f.ENTERED_BY, f.OWN_SOURCE, f.CLIENT_MAC},
+    goes=(5, 10, 12, 20),
+)
+SPOOF_GUARD = _table(
+    5,
+    "spoof_guard",
+    Stage.VALIDATION,
+    "A pod sends only with its own MAC and addresses, in Ethernet, ARP, neighbour discovery, IPv4 and IPv6; "
+    "no router advertisements, redirects or DHCP server replies from pods.",
+    matches={f.IN_PORT, f.ENTERED_BY, f.UDP_SRC} | _ETHERNET | _IP | _ARP | _ND,
+    goes=(10, 12, 20),
+)
+ARP = _table(
+    10,
+    "arp",
+    Stage.NEIGHBORS,
+    "Requests and replies are switched by target address to the pod, to gw0 or to the host, whose kernels answer; "
+    "the SNAT address is answered here. Pods and the uplink never see each other's ARP.",
+    matches={f.ENTERED_BY} | _ARP,
+    sets={f.ETH_SRC, f.ETH_DST, f.ARP_OP, f.ARP_SPA, f.ARP_TPA, f.ARP_SHA, f.ARP_THA},
+)
+ND = _table(
+    12,
+    "nd",
+    Stage.NEIGHBORS,
+    "The same for IPv6: solicitations by target, advertisements by destination.",
+    matches={f.ENTERED_BY} | _ND,
+    sets={f.ICMP6_TYPE, f.ICMP6_CODE},
+    goes=(13,),
+)
+ND_REPLY = _table(
+    13,
+    "nd_reply",
+    Stage.NEIGHBORS,
+    "Second half of a neighbour advertisement made by flows: its fields may be set only once its type is.",
+    matches={f.ENTERED_BY} | _ND,
+    sets={
+        f.ETH_SRC,
+        f.ETH_DST,
+        f.IP6_SRC,
+        f.IP6_DST,
+        f.IP_TTL,
+        f.ND_TARGET,
+        f.ND_TLL,
+        f.ND_OPTIONS_TYPE,
+        f.ND_RESERVED,
+    },
+)
+DESTINATION = _table(
+    20,
+    "destination",
+    Stage.PREROUTING,
+    "Per node: which destinations are this node's own addresses, so that service flows can be shared by all nodes.",
+    matches={f.ENTERED_BY} | _IP,
+    sets={f.TO_NODE},
+    miss=24,
+)
+UNSNAT = _table(
+    24,
+    "unsnat",
+    Stage.CONNTRACK,
+    "Packets to a SNAT or virtual address get their real destination back first, whatever port they came by.",
+    matches=_IP,
+    goes=(30,),
+    miss=30,
+)
+CONNTRACK = _table(
+    30,
+    "conntrack",
+    Stage.CONNTRACK,
+    "Connection tracking for everything that a service may concern. Host traffic to and from other addresses "
+    "passes untracked, and so does what the host forwards for a pod, which was tracked when the pod sent it.",
+    matches={f.ENTERED_BY, f.TO_NODE, f.OWN_SOURCE} | _IP,
+    goes=(31, 80),
+)
+CONNTRACK_STATE = _table(
+    31,
+    "conntrack_state",
+    Stage.CONNTRACK,
+    "Invalid packets are dropped (those for the host are its own to judge). A request of a service connection, "
+    "also a second one before the first reply, takes the connection's SNAT kind; new connections look for a "
+    "service; the rest is routed.",
+    matches={f.ENTERED_BY, f.TO_NODE} | _IP | _CT,
+    sets={f.SERVICE, f.SNAT_KIND},
+    goes=(40, 43, 70, 80),
+)
+AFFINITY = _table(40, "affinity", Stage.PREROUTING, "Learned choices of services with session affinity.", miss=41)
+SERVICE_LB = _table(
+    41,
+    "service_lb",
+    Stage.PREROUTING,
+    "A service address and port: the group that chooses an endpoint. Anything else in a service range is refused.",
+    matches=_IP | _PORTS | {f.TCP_FLAGS, f.IP_FRAG},
+    sets={f.ENDPOINT4, f.ENDPOINT_PORT, f.ENDPOINT_IP6},
+    calls=(42,),
+    miss=70,
+)
+ENDPOINT_DNAT = _table(
+    42,
+    "endpoint_dnat",
+    Stage.PREROUTING,
+    "Commits the connection to the chosen endpoint, with how it entered, its SNAT kind and the client's MAC.",
+    matches={f.ETH_TYPE, f.IP_PROTO, f.ENDPOINT4, f.ENDPOINT_PORT, f.ENDPOINT_IP6},
+    sets={f.SERVICE} | _REMEMBER,
+    goes=(43,),
+    calls=(68,),
+)
+LEARN_REPLY = _table(
+    43,
+    "learn_reply",
+    Stage.PREROUTING,
+    "Requests from outside: the newest way back to the client is learned here.",
+    miss=70,
+)
+ENDPOINT_PLACE = _table(
+    68,
+    "endpoint_place",
+    Stage.PREROUTING,
+    "Called by endpoint_dnat: where the chosen endpoint is, seen from this node.",
+    matches={f.ENTERED_BY, f.ENDPOINT_IP4, f.ENDPOINT_IP6} | _IP,
+    sets={f.PLACE},
+    calls=(69,),
+)
+SNAT_NEED = _table(
+    69,
+    "snat_need",
+    Stage.PREROUTING,
+    "Called by endpoint_place: which source address the connection gets, by how it entered and where it goes.",
+    matches={f.ENTERED_BY, f.OWN_SOURCE, f.PLACE},
+    sets={f.SNAT_KIND},
+)
+ROUTE = _table(
+    70,
+    "route",
+    Stage.ROUTING,
+    "Replies by how their connection entered; then local pods, this node, peers, the default: destination MAC and "
+    "egress class.",
+    matches={f.ENTERED_BY, f.SERVICE, f.ETH_DST} | _IP | _CT,
+    sets={f.ETH_DST, f.EGRESS, f.OUT_PORT},
+    goes=(75, 80, 100, 105),
+)
+REPLY_PATH = _table(75, "reply_path", Stage.ROUTING, "Learned ways back to outside clients; only learn writes here.")
+L2 = _table(
+    80,
+    "l2",
+    Stage.ROUTING,
+    "Between host and uplink with the MACs as they are.",
+    matches={f.ENTERED_BY},
+    sets={f.OUT_PORT},
+    goes=(105,),
+)
+EGRESS = _table(
+    100,
+    "egress",
+    Stage.POSTROUTING,
+    "Per node: the egress class becomes source MAC, hop limit and output port, so that routes can be shared.",
+    matches={f.EGRESS, f.ENTERED_BY, f.ETH_TYPE},
+    sets={f.ETH_SRC, f.ETH_DST, f.OUT_PORT},
+    goes=(105,),
+)
+CT_COMMIT = _table(
+    105,
+    "ct_commit",
+    Stage.POSTROUTING,
+    "New plain connections are remembered with how they entered. A translation to nothing keeps a plain and a "
+    "translated connection from sharing one reply tuple.",
+    matches={f.ETH_TYPE} | _CT,
+    sets=set(_REMEMBER),
+    goes=(110,),
+    miss=106,
+)
+SNAT = _table(
+    106,
+    "snat",
+    Stage.POSTROUTING,
+    "Service connections whose replies must come back to this node get its SNAT address as source.",
+    matches={f.ETH_TYPE, f.SNAT_KIND},
+    goes=(108, 110),
+    miss=110,
+)
+HAIRPIN = _table(
+    108,
+    "hairpin",
+    Stage.POSTROUTING,
+    "A client that is its own endpoint sees the virtual address as its peer.",
+    matches={f.ETH_TYPE, f.SNAT_KIND},
+    goes=(110,),
+    miss=110,
+)
+OUTPUT = _table(
+    110,
+    "output",
+    Stage.OUTPUT,
+    "A translation that was wanted and not done is dropped and counted; else out, also by the port it came in "
+    "where that is meant.",
+    matches={f.ENTERED_BY, f.SERVICE, f.SNAT_KIND, f.EGRESS} | _CT,
+)
+
+RESERVED = {
+    "network policy": (*range(50, 62), *range(85, 100)),
+}
+
+BY_ID = {table.id: table for table in TABLES.values()}
+
+
+def goto(table: Table) -> Goto:
+    return Goto(table.id)
+
+
+def resubmit(table: Table) -> Resubmit:
+    return Resubmit(table.id)
+
+
+def check_tables() -> list[str]:
+    """What is wrong with the declarations themselves; empty when they are sound."""
+    wrong = []
+    for table in TABLES.values():
+        for used in table.matches | table.sets:
+            if isinstance(used, Part) and not used.first <= table.id <= used.last:
+                wrong.append(f"{used.name} is not live in table {table.name}")
+        for target in (*table.goes, *table.calls):
+            if target not in BY_ID:
+                wrong.append(f"table {table.name} goes to {target}, which does not exist")
+        for target in table.goes:
+            if target <= table.id:
+                wrong.append(f"table {table.name} goes backwards to {target}")
+        if any(table.id in numbers for numbers in RESERVED.values()):
+            wrong.append(f"table {table.name} has a reserved id")
+    return wrong
+
+
+if _wrong := check_tables():
+    raise AssertionError("; ".join(_wrong))

@@ -1,0 +1,129 @@
+"""What a rule or a feature may see while it runs, with every read recorded.
+
+`Facts` holds all values, model and derived, by (kind, key). Reads made during the run of one task are
+remembered as its dependencies: a change of one of them runs the task again. The typed views are what
+features see; a FleetView simply has no node queries, so a fleet-wide unit cannot depend on a node.
+"""
+
+from typing import Any, NamedTuple
+
+from pipelines.addresses import Cidr, Ip
+from pipelines.derived import Derived, NodeNetwork, ServiceBackends, segment_family
+from pipelines.model import Kind, Node, Port, Settings, port_key
+from pipelines.unit import Scope
+
+FactKind = Kind | Derived
+ALL = "\0all"  # stands for every key of a kind; no real key holds a NUL
+
+
+class FactId(NamedTuple):
+    kind: FactKind
+    key: str
+
+
+class Facts:
+    """All values. `reads` collects the ids that the running task has read."""
+
+    def __init__(self) -> None:
+        self._values: dict[FactKind, dict[str, Any]] = {kind: {} for kind in (*Kind, *Derived)}
+        self.reads: set[FactId] = set()
+
+    def get(self, kind: FactKind, key: str) -> Any:
+        """The value, None when there is none."""
+        self.reads.add(FactId(kind, key))
+        return self._values[kind].get(key)
+
+    def all(self, kind: FactKind) -> dict[str, Any]:
+        """Every value of a kind; do not change it."""
+        self.reads.add(FactId(kind, ALL))
+        return self._values[kind]
+
+    def peek(self, kind: FactKind) -> dict[str, Any]:
+        """Every value of a kind without recording a read, for the compiler and for inspection."""
+        return self._values[kind]
+
+    def settings(self) -> Settings:
+        return self.get(Kind.SETTINGS, "") or Settings()
+
+    def port(self, node: str, name: str) -> Port | None:
+        found: Port | None = self.get(Kind.PORT, port_key(node, name))
+        return found
+
+    def pod_cidr_of(self, ip: Ip) -> str | None:
+        """The node in whose podCIDR an address lies."""
+        for family, length in self.get(Derived.POD_CIDR_LENGTHS, "") or ():
+            if family == ip.family:
+                shift = (32 if family == 4 else 128) - length
+                node: str | None = self.get(Derived.POD_CIDR, str(Cidr(family, ip.value >> shift << shift, length)))
+                if node is not None:
+                    return node
+        return None
+
+
+class FleetView:
+    """Questions whose answers are the same for every switch."""
+
+    def __init__(self, facts: Facts, scope: Scope) -> None:
+        self._facts = facts
+        self.scope = scope
+
+    @property
+    def settings(self) -> Settings:
+        return self._facts.settings()
+
+    def virtual_ip(self, family: int) -> Ip:
+        return self.settings.virtual_ip4 if family == 4 else self.settings.virtual_ip6
+
+    def backends(self, service_port: str) -> ServiceBackends | None:
+        found: ServiceBackends | None = self._facts.get(Derived.SERVICE_PORT, service_port)
+        return found
+
+    def group_id(self, service_port: str) -> int:
+        number: int = self._facts.get(Derived.GROUP_ID, service_port)
+        return number
+
+    def in_service_range(self, ip: Ip) -> bool:
+        ranges = self._facts.all(Derived.SERVICE_RANGE).values()
+        return any(ip in cidr for cidr in ranges)
+
+
+class SegmentView(FleetView):
+    """The view from any node of one subnet."""
+
+    @property
+    def family(self) -> int:
+        return segment_family(self.scope.name)
+
+    def neighbours(self, network: NodeNetwork) -> bool:
+        """Whether that node is on this segment; the segment of nodes without a known prefix joins nobody."""
+        return self.scope.name in network.segments and not self.scope.name.endswith(f"{self.family}:")
+
+
+class NodeView(FleetView):
+    """The view from one node."""
+
+    @property
+    def node(self) -> Node:
+        node: Node = self._facts.get(Kind.NODE, self.scope.name)
+        return node
+
+    @property
+    def network(self) -> NodeNetwork:
+        network: NodeNetwork = self._facts.get(Derived.NODE_NETWORK, self.scope.name)
+        return network
+
+    def port(self, name: str) -> Port | None:
+        return self._facts.port(self.scope.name, name)
+
+    @property
+    def gateway(self) -> Port | None:
+        return self.port("gw0")
+
+    @property
+    def local(self) -> Port | None:
+        """The bridge's own port, which holds the host's addresses."""
+        return self.port("LOCAL")
+
+    @property
+    def uplink(self) -> Port | None:
+        return self.port(self.node.uplink) if self.node.uplink else None
