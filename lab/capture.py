@@ -30,19 +30,34 @@ class Capture:
 
     def frames(self) -> list[Any]:
         """The scapy packets captured so far, oldest first."""
-        from scapy.utils import rdpcap  # late: scapy takes half a second to import
-
         import scapy.layers.all  # noqa: F401 - registers what rdpcap dissects
+        from scapy.utils import rdpcap  # late: scapy takes half a second to import
 
         return list(rdpcap(str(self.path))) if self.path.stat().st_size > 24 else []
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.stop()
 
 
 def tcpdump(interface: str, path: Path, expression: str) -> list[str]:
     """The command; `expression` is a pcap filter, empty for everything. -Z: the state directory is root's."""
-    return ["tcpdump", "-n", "-U", "--immediate-mode", "-Z", "root", "-s", "0", "-i", interface, "-w", str(path), expression]
+    return [
+        "tcpdump",
+        "-n",
+        "-U",
+        "--immediate-mode",
+        "-Z",
+        "root",
+        "-s",
+        "0",
+        "-i",
+        interface,
+        "-w",
+        str(path),
+        expression,
+    ]

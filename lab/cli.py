@@ -1,7 +1,7 @@
 """The commands of the lab: `up`, `status`, `exec`, `sync`, `down`."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -73,6 +73,10 @@ def execute(name: str, place: str, argv: tuple[str, ...]) -> None:
     On a node, ovs-vsctl, ovs-ofctl and ovs-appctl talk to that node's Open vSwitch.
     """
     attached = Lab.attach(name)
+    if argv[0] == "--":
+        argv = argv[1:]
+    if not argv:
+        raise click.UsageError("nothing to run")
     words = netns.command(attached.namespace(place), argv)
     os.execvpe(words[0], words, {**os.environ, **attached.environment(place)})
 
@@ -113,6 +117,8 @@ def text(now: Status) -> str:
     return f"lab {now.name}, controller {now.controller}\n\n{_columns(nodes)}\n\n{_columns(pods)}{problems}"
 
 
-def _columns(rows: list[tuple[str, ...]]) -> str:
+def _columns(rows: Sequence[tuple[str, ...]]) -> str:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )

@@ -47,6 +47,7 @@ class Lab:
         self.name = netns.check_name(name)
         self.state = state / name
         self.plan: Plan = plan(name, manifests.read(Path(directory)), controller)
+        self._started: list[subprocess.Popen[str]] = []
 
     @classmethod
     def attach(cls, name: str, state: Path = STATE) -> Self:
@@ -54,6 +55,7 @@ class Lab:
         lab = cls.__new__(cls)
         lab.name = netns.check_name(name)
         lab.state = state / name
+        lab._started = []
         try:
             lab.plan = msgspec.json.decode((lab.state / "plan.json").read_bytes(), type=Plan)
         except FileNotFoundError as error:
@@ -63,7 +65,9 @@ class Lab:
     def __enter__(self) -> Self:
         return self.up()
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.down()
 
     def up(self, replace: bool = False) -> Self:
@@ -84,6 +88,8 @@ class Lab:
     def down(self) -> None:
         """Removes everything of a lab of this name, whole or not; nothing there is not an error."""
         take_down(self.name, self.state)
+        while self._started:
+            self._started.pop().communicate()
 
     def _build(self) -> None:
         (self.state / "nodes").mkdir(parents=True)
@@ -160,14 +166,22 @@ class Lab:
             env={**os.environ, **self.environment(place)},
         )
         (self.state / "processes" / str(process.pid)).write_text(netns.started(process.pid))
+        self._started.append(process)
         return process
 
-    def echo(self, place: str, name: str = "", tcp: Sequence[int] = (), udp: Sequence[int] = ()) -> "subprocess.Popen[str]":
-        """Starts an answering server for these ports and waits until they are open; `name` is the place if not given."""
+    def stop(self, process: "subprocess.Popen[str]") -> str:
+        """Ends a program that `popen` or `echo` started; returns what it still had to say on standard output."""
+        process.terminate()
+        return process.communicate(timeout=10)[0]
+
+    def echo(
+        self, place: str, name: str = "", tcp: Sequence[int] = (), udp: Sequence[int] = ()
+    ) -> "subprocess.Popen[str]":
+        """Starts an answering server and waits until its ports are open; `name`, if not given, is the place's."""
         process = self.popen(place, *traffic.echo_command(name or place.rpartition("/")[2], tcp, udp))
-        assert process.stdout is not None and process.stderr is not None
+        assert process.stdout is not None
         if process.stdout.readline() != "ready\n":
-            raise LabError(f"echo server in {place}: {process.stderr.read().strip()}")
+            raise LabError(f"echo server in {place}: {process.communicate()[1].strip()}")
         return process
 
     def start_probes(self, place: str, probes: Iterable[traffic.Probe]) -> traffic.Probing:

@@ -79,6 +79,11 @@ def facts(documents: Iterator[Mapping[str, Any]] | list[Mapping[str, Any]]) -> F
     return Facts(tuple(nodes), tuple(pods), tuple(ranges), tuple(problems))
 
 
+def inside(ip: Ip, cidr: Cidr) -> bool:
+    """`ip in cidr`, which a type checker takes for a search among the prefix's three numbers."""
+    return cidr.__contains__(ip)
+
+
 def _documents(path: Path) -> Iterator[Mapping[str, Any]]:
     try:
         with path.open(encoding="utf-8") as file:
@@ -109,7 +114,7 @@ def _node(document: Mapping[str, Any]) -> NodeFacts:
     addresses = tuple(parse_interface(text.strip()) for text in note("node-addresses").split(","))
     gateways = tuple(parse_ip(text.strip()) for text in notes.get(ANNOTATION + "gateways", "").split(",") if text)
     for gateway in gateways:
-        if not any(address.subnet and gateway in address.subnet for address in addresses):
+        if not any(address.subnet and inside(gateway, address.subnet) for address in addresses):
             raise ValueError(f"annotation {ANNOTATION}gateways: {gateway} is in no subnet of the node's addresses")
     spec = document["spec"]
     pod_cidrs = tuple(parse_cidr(text) for text in spec.get("podCIDRs") or [spec["podCIDR"]])

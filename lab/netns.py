@@ -8,7 +8,6 @@ import os
 import re
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -63,7 +62,7 @@ def run(
     check: bool = True,
     environment: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Runs to the end, output as text; raises LabError on a status other than 0 (with `check`) and after `timeout` s."""
+    """Runs to the end, output as text; raises LabError on a bad status (with `check`) and after `timeout` seconds."""
     try:
         done = subprocess.run(
             argv,
@@ -92,33 +91,40 @@ def ip_batch(lines: Iterable[str], *, force: bool = False) -> None:
 
 
 def run_scripts(scripts: Iterable[tuple[str, Path]], timeout: float = 60) -> None:
-    """Runs shell scripts in their namespaces, some at a time; raises LabError with the first that failed.
-
-    A script's output goes to a file: a daemon that it starts may keep it open.
-    """
+    """Runs shell scripts in their namespaces, some at a time; raises LabError with the first that failed."""
     waiting = list(scripts)[::-1]
-    running: list[tuple[subprocess.Popen[bytes], str, Path, tempfile.SpooledTemporaryFile[bytes]]] = []
+    running: list[_Script] = []
     failures: list[str] = []
-    end = time.monotonic() + timeout
+    limit = time.monotonic() + timeout
     while running or (waiting and not failures):
         while waiting and len(running) < AT_ONCE and not failures:
-            netns, path = waiting.pop()
-            output = tempfile.SpooledTemporaryFile()
-            process = subprocess.Popen(command(netns, ["sh", "-eu", str(path)]), stdin=subprocess.DEVNULL, stdout=output, stderr=output)  # fmt: skip
-            running.append((process, netns, path, output))
-        process, netns, path, output = running.pop(0)
-        try:
-            status = process.wait(max(0.1, end - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            process.kill()
-            status = process.wait()
-            failures.append(f"{path}: not done after {timeout} s")
-        with output:
-            output.seek(0)
-            if status != 0:
-                failures.append(f"{path} in {netns}: status {status}: {output.read().decode(errors='replace').strip()}")
+            running.append(_Script(*waiting.pop()))
+        failure = running.pop(0).finish(limit)
+        if failure:
+            failures.append(failure)
     if failures:
         raise LabError(failures[0])
+
+
+class _Script:
+    """A script on its way. Its output goes to a file beside it, because a daemon that it starts may keep it open."""
+
+    def __init__(self, netns: str, path: Path) -> None:
+        self._netns, self._path, self._output = netns, path, path.with_suffix(".log")
+        words = command(netns, ["sh", "-eu", str(path)])
+        with self._output.open("wb") as output:
+            self._process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+
+    def finish(self, limit: float) -> str:
+        """Waits until it has ended, or until the monotonic clock shows `limit`; returns what went wrong, or ""."""
+        try:
+            status = self._process.wait(max(0.1, limit - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+            return f"{self._path} in {self._netns}: not done in time"
+        said = self._output.read_text(errors="replace").strip()
+        return f"{self._path} in {self._netns}: status {status}: {said}" if status else ""
 
 
 def processes(names: Iterable[str]) -> list[int]:
@@ -133,9 +139,9 @@ def processes(names: Iterable[str]) -> list[int]:
     own = Path("/proc/self/ns/net").stat()
     wanted.discard((own.st_dev, own.st_ino))  # run from inside a lab: do not end the caller
     found = []
-    for pid in (int(entry) for entry in os.listdir("/proc") if entry.isdigit()):
+    for pid in (int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()):
         try:
-            status = os.stat(f"/proc/{pid}/ns/net")
+            status = Path(f"/proc/{pid}/ns/net").stat()
         except OSError:
             continue  # gone meanwhile
         if (status.st_dev, status.st_ino) in wanted:

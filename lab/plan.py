@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from lab.manifests import Facts, ManifestError, NodeFacts, PodFacts
+from lab.manifests import Facts, ManifestError, NodeFacts, PodFacts, inside
 from pipelines.addresses import Cidr, Interface, Ip, mac_text, parse_cidr, parse_interface, pod_mac, pod_port_name
 
 MANAGEMENT = "198.18.0."
@@ -175,7 +175,7 @@ def _segment(index: int, subnets: list[Cidr], nodes: Iterable[NodeFacts]) -> Seg
     addresses = [
         f"{ip}/{subnet.length}"
         for subnet in subnets
-        for ip in sorted(ip for ip in named if ip in subnet) or [subnet.address(1)]
+        for ip in sorted(ip for ip in named if inside(ip, subnet)) or [subnet.address(1)]
     ]
     return Segment(index=index, router_mac=f"fe:00:00:00:{index:02x}:01", router_addresses=tuple(addresses))
 
@@ -187,7 +187,7 @@ def _outside(subnets: list[Cidr], segment: Segment) -> Station:
         mac=OUTSIDE_MAC,
         addresses=tuple(f"{subnet.address(OUTSIDE_HOST[f])}/{subnet.length}" for f, subnet in sorted(chosen.items())),
         gateways=tuple(
-            str(next(hop.ip for hop in first_hops if hop.ip in subnet)) for _, subnet in sorted(chosen.items())
+            str(next(hop.ip for hop in first_hops if inside(hop.ip, subnet))) for _, subnet in sorted(chosen.items())
         ),
     )
 
@@ -244,7 +244,7 @@ def _unusable(pod: PodFacts, node: NodeFacts | None, holders: dict[Ip, str]) -> 
     for ip in pod.ips:
         if ip in holders:
             return f"{ip} is also that of Pod {holders[ip]}"
-        if not any(ip in cidr for cidr in node.pod_cidrs):
+        if not any(inside(ip, cidr) for cidr in node.pod_cidrs):
             return f"{ip} is in no podCIDR of Node {node.name}"
         if any(ip in (cidr.address(1), cidr.address(2)) for cidr in node.pod_cidrs):
             return f"{ip} is reserved on Node {node.name}"
@@ -252,7 +252,7 @@ def _unusable(pod: PodFacts, node: NodeFacts | None, holders: dict[Ip, str]) -> 
 
 
 def _pod_station(pod: PodFacts, node: NodeFacts) -> Station:
-    links = [(ip, next(cidr for cidr in node.pod_cidrs if ip in cidr)) for ip in pod.ips]
+    links = [(ip, next(cidr for cidr in node.pod_cidrs if inside(ip, cidr))) for ip in pod.ips]
     return Station(
         mac=mac_text(pod_mac(pod.ips)),
         addresses=tuple(f"{ip}/{cidr.length}" for ip, cidr in links),
@@ -262,7 +262,9 @@ def _pod_station(pod: PodFacts, node: NodeFacts) -> Station:
 
 def _cluster_cidrs(facts: Facts) -> tuple[str, ...]:
     cidrs = [cidr for node in facts.nodes for cidr in node.pod_cidrs]
-    hosts = [f"{address.ip}/{32 if address.ip.family == 4 else 128}" for node in facts.nodes for address in node.addresses]
+    hosts = [
+        f"{address.ip}/{32 if address.ip.family == 4 else 128}" for node in facts.nodes for address in node.addresses
+    ]
     return tuple(dict.fromkeys([*map(str, cidrs), *hosts, *map(str, facts.service_cidrs)]))
 
 

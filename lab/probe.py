@@ -44,7 +44,9 @@ async def probe(wish: dict[str, Any], slots: asyncio.Semaphore) -> dict[str, Any
             client.setblocking(False)
             client.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if wish.get("source") or wish.get("source_port"):
-                client.bind((wish.get("source") or ("::" if family == socket.AF_INET6 else ""), wish.get("source_port", 0)))
+                client.bind(
+                    (wish.get("source") or ("::" if family == socket.AF_INET6 else ""), wish.get("source_port", 0))
+                )
             timeout = wish.get("timeout", 2)
             loop = asyncio.get_running_loop()
             await asyncio.wait_for(loop.sock_connect(client, (wish["host"], wish["port"])), timeout)
@@ -63,7 +65,12 @@ async def probe(wish: dict[str, Any], slots: asyncio.Semaphore) -> dict[str, Any
         finally:
             client.close()
         whole = time.monotonic() - start
-    return {"answers": answers, "error": error, "milliseconds": round(whole * 1e3, 2), "longest": round(longest * 1e3, 2)}
+    return {
+        "answers": answers,
+        "error": error,
+        "milliseconds": round(whole * 1e3, 2),
+        "longest": round(longest * 1e3, 2),
+    }
 
 
 async def ask(client: socket.socket, kind: int, wish: dict[str, Any], timeout: float) -> str:

@@ -49,10 +49,9 @@ def create(directory: Path) -> list[str]:
 
 def bridge(node: Node, controller: str, pods: list[Pod]) -> list[str]:
     """One ovs-vsctl transaction: the bridge, its controller and its ports."""
+    settings = f"datapath_type=netdev protocols=OpenFlow15 fail_mode=secure other-config:datapath-id={node.datapath_id}"
     words = [
-        f"add-br {BRIDGE}",
-        f"set bridge {BRIDGE} datapath_type=netdev protocols=OpenFlow15 fail_mode=secure"
-        f" other-config:datapath-id={node.datapath_id} {_hwaddr(node.mac)}",
+        f"add-br {BRIDGE} -- set bridge {BRIDGE} {settings} {_hwaddr(node.mac)}",
         f"set-controller {BRIDGE} {controller}",
         # Milliseconds: a controller that comes back is found within a second, one that is stuck is left after five.
         f"set controller {BRIDGE} connection-mode=out-of-band max_backoff=1000 inactivity_probe=5000",
@@ -85,7 +84,9 @@ def renumber(node: Node, port: str, number: int) -> tuple[list[str], list[str]]:
 def counters(dump: str) -> dict[str, Counters]:
     """Reads `ovs-ofctl --names dump-ports`; the bridge's own port is `br0`."""
     return {
-        name.strip().strip('"').replace("LOCAL", BRIDGE): Counters(*(0 if text == "?" else int(text) for text in counts))
+        name.strip().strip('"').replace("LOCAL", BRIDGE): Counters(
+            *(0 if text == "?" else int(text) for text in counts)
+        )
         for name, *counts in COUNTERS.findall(dump)
     }
 
@@ -105,11 +106,11 @@ def stop(directory: Path, *programs: str) -> None:
 
 
 def _gateway(node: Node) -> str:
-    return f"set interface {GATEWAY} type=internal mac=\\\"{node.gateway_mac}\\\""
+    return f'set interface {GATEWAY} type=internal mac=\\"{node.gateway_mac}\\"'
 
 
 def _hwaddr(mac: str) -> str:
-    return f"other-config:hwaddr=\\\"{mac}\\\""
+    return f'other-config:hwaddr=\\"{mac}\\"'
 
 
 def _vsctl(words: list[str]) -> list[str]:

@@ -1,0 +1,185 @@
+"""From manifests to a plan, and from a plan to the words of the shell: pure, so no lab is built here."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from lab import script
+from lab.manifests import ManifestError, facts, read
+from lab.plan import Plan, Route, plan
+
+DEMO = Path(__file__).parents[2] / "examples" / "demo"
+
+
+def node(name: str, number: int, address: str, **changes: Any) -> dict[str, Any]:
+    notes = {
+        "signalbox.dev/datapath-id": f"{number:016x}",
+        "signalbox.dev/uplink": "eth1",
+        "signalbox.dev/node-addresses": address,
+        **changes,
+    }
+    notes = {key: text for key, text in notes.items() if text is not None}
+    spec = {"podCIDRs": [f"10.10.{number}.0/24"]}
+    return {"kind": "Node", "metadata": {"name": name, "annotations": notes}, "spec": spec}
+
+
+def pod(name: str, on: str, ip: str, **spec: Any) -> dict[str, Any]:
+    status = {"phase": "Running", "podIPs": [{"ip": ip}]}
+    return {"kind": "Pod", "metadata": {"name": name}, "spec": {"nodeName": on, **spec}, "status": status}
+
+
+def planned(*documents: dict[str, Any]) -> Plan:
+    return plan("lab", facts(list(documents)))
+
+
+@pytest.fixture(scope="module")
+def demo() -> Plan:
+    return plan("lab", read(DEMO))
+
+
+def test_demo_has_two_segments_and_no_problems(demo: Plan) -> None:
+    assert demo.problems == ()
+    assert [(node.name, node.segment) for node in demo.nodes] == [("n1", 0), ("n2", 0), ("n3", 1)]
+    assert {pod.name for pod in demo.pods} == {"a", "b", "c", "d", "web-1", "web-2", "web-3"}
+
+
+def test_router_holds_the_first_hops_that_the_nodes_name(demo: Plan) -> None:
+    first, second = demo.segments
+    assert (first.router_mac, first.router_addresses) == ("fe:00:00:00:00:01", ("192.168.77.1/24", "fd00:77::1/64"))
+    assert (second.router_mac, second.router_addresses) == ("fe:00:00:00:01:01", ("192.168.88.1/24", "fd00:88::1/64"))
+    assert Route("fd00:10:3::/64", "fd00:88::103") in demo.router_routes
+
+
+def test_peers_of_the_same_subnet_are_reached_directly_and_others_by_the_gateway(demo: Plan) -> None:
+    assert demo.node("n1").routes == (
+        Route("10.10.2.0/24", "192.168.77.102"),
+        Route("fd00:10:2::/64", "fd00:77::102"),
+        Route("10.10.3.0/24", "192.168.77.1"),
+        Route("fd00:10:3::/64", "fd00:77::1"),
+    )
+
+
+def test_gateway_port_holds_the_first_address_of_each_pod_cidr(demo: Plan) -> None:
+    assert demo.node("n2").gateway_addresses == ("10.10.2.1/24", "fd00:10:2::1/64")
+    assert demo.node("n2").gateway_mac == "0a:58:0a:0a:02:01"
+
+
+def test_pod_has_its_computed_mac_and_the_gateways_of_its_node(demo: Plan) -> None:
+    d = next(pod for pod in demo.pods if pod.name == "d")
+    assert d.port == "sb2f035c8d5cf2"
+    assert d.station.mac == "0a:58:0a:0a:03:0a"
+    assert d.station.addresses == ("10.10.3.10/24", "fd00:10:3::10/64")
+    assert d.station.gateways == ("10.10.3.1", "fd00:10:3::1")
+
+
+def test_clients_outside_stand_where_tests_expect_them(demo: Plan) -> None:
+    assert demo.outside.mac == "ee:00:00:00:00:c8"
+    assert demo.outside.addresses == ("192.168.77.200/24", "fd00:77::200/64")
+    assert demo.outside.gateways == ("192.168.77.1", "fd00:77::1")
+    assert demo.remote.addresses == ("203.0.113.9/24", "fd00:203::9/64")
+
+
+def test_plan_survives_the_state_file(demo: Plan) -> None:
+    assert msgspec.json.decode(msgspec.json.encode(demo), type=Plan) == demo
+
+
+def test_node_without_a_mac_annotation_has_one_made_of_its_address() -> None:
+    assert planned(node("n1", 1, "192.168.77.101/24")).node("n1").mac == "aa:00:00:a8:4d:65"
+
+
+def test_nodes_that_share_one_subnet_share_a_segment() -> None:
+    both = planned(
+        node("n1", 1, "192.168.77.101/24"),
+        node("n2", 2, "fd00:77::102/64"),
+        node("n3", 3, "192.168.77.103/24,fd00:77::103/64"),
+    )
+    assert [node.segment for node in both.nodes] == [0, 0, 0]
+    assert both.segments[0].router_addresses == ("192.168.77.1/24", "fd00:77::1/64")
+
+
+def test_lab_of_one_family_has_no_trace_of_the_other() -> None:
+    only6 = node("n1", 1, "fd00:77::101/64", **{"signalbox.dev/gateways": "fd00:77::1"})
+    only6["spec"] = {"podCIDRs": ["fd00:10:1::/64"]}
+    built = planned(only6)
+    assert built.outside.addresses == ("fd00:77::200/64",)
+    assert "cluster4" not in script.masquerade(built, built.nodes[0])
+
+
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [
+        (node("n2", 2, "192.168.77.102/24", **{"signalbox.dev/datapath-id": None}), "datapath-id is missing"),
+        (node("n2", 2, "192.168.77.102/24", **{"signalbox.dev/datapath-id": "2"}), "is not 16 hex digits"),
+        (node("n2", 2, "192.168.77.102"), "has no prefix length"),
+        (node("n2", 2, "192.168.77.102/24", **{"signalbox.dev/gateways": "10.0.0.1"}), "10.0.0.1 is in no subnet"),
+        (node("n2", 1, "192.168.77.102/24", **{"signalbox.dev/datapath-id": "2" * 16}), "overlaps 10.10.1.0/24"),
+        (node("n2", 2, "192.168.77.102/24", **{"signalbox.dev/datapath-id": f"{1:016x}"}), "is also that of Node n1"),
+        (node("n1", 2, "192.168.77.102/24"), "name n1 is also that of Node n1"),
+        ({**node("n2", 2, "192.168.77.102/24"), "spec": {}}, "podCIDR is missing"),
+    ],
+)  # fmt: skip
+def test_node_that_cannot_be_built_is_refused_by_name(broken: dict[str, Any], said: str) -> None:
+    with pytest.raises(ManifestError, match=said) as caught:
+        planned(node("n1", 1, "192.168.77.101/24"), broken)
+    assert f"Node {broken['metadata']['name']}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [
+        (pod("p", "n9", "10.10.1.11"), "there is no Node n9"),
+        (pod("p", "n1", "10.10.2.11"), "10.10.2.11 is in no podCIDR of Node n1"),
+        (pod("p", "n1", "10.10.1.2"), "10.10.1.2 is reserved on Node n1"),
+        (pod("p", "n1", "10.10.1.10"), "10.10.1.10 is also that of Pod default/good"),
+        (pod("good", "n1", "10.10.1.11"), "appears twice"),
+        (pod("p", "n1", "ten"), "'ten' does not appear to be an IPv4 or IPv6 address"),
+    ],
+)
+def test_pod_that_cannot_be_built_is_left_out_and_the_rest_stands(broken: dict[str, Any], said: str) -> None:
+    built = planned(node("n1", 1, "192.168.77.101/24"), pod("good", "n1", "10.10.1.10"), broken)
+    assert [pod.name for pod in built.pods] == ["good"]
+    (problem,) = built.problems
+    assert said in problem
+
+
+@pytest.mark.parametrize(
+    "absent",
+    [
+        pod("p", "n1", "192.168.77.101", hostNetwork=True),
+        {**pod("p", "n1", "10.10.1.10"), "status": {"phase": "Pending"}},
+        {**pod("p", "n1", "10.10.1.10"), "status": {"phase": "Succeeded", "podIPs": [{"ip": "10.10.1.10"}]}},
+    ],
+)
+def test_pod_without_a_network_of_its_own_gets_no_namespace(absent: dict[str, Any]) -> None:
+    built = planned(node("n1", 1, "192.168.77.101/24"), absent)
+    assert (built.pods, built.problems) == ((), ())
+
+
+def test_broken_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "nodes.yaml").write_text("kind: [Node")
+    with pytest.raises(ManifestError, match=r"nodes\.yaml"):
+        read(tmp_path)
+    with pytest.raises(ManifestError, match="no such directory"):
+        read(tmp_path / "nowhere")
+
+
+def test_lists_as_kubectl_prints_them_are_read(tmp_path: Path) -> None:
+    items = msgspec.json.encode({"kind": "List", "items": [node("n1", 1, "192.168.77.101/24")]})
+    (tmp_path / "all.yaml").write_bytes(items)
+    assert [node.name for node in read(tmp_path).nodes] == ["n1"]
+
+
+def test_pods_keep_their_address_towards_the_cluster_only(demo: Plan) -> None:
+    rules = script.masquerade(demo, demo.node("n1"))
+    assert "ip saddr { 10.10.1.0/24 } ip daddr != @cluster4 masquerade" in rules
+    for cidr in ("10.10.3.0/24", "192.168.77.102/32", "10.96.0.0/16", "fd00:88::103/128", "fd00:96::/112"):
+        assert cidr in rules
+
+
+def test_every_tapped_device_is_silenced_before_it_comes_up(demo: Plan) -> None:
+    text = script.node(demo, demo.node("n1"), Path("/dir"))
+    for device in ("eth1", *(pod.port for pod in demo.pods if pod.node == "n1")):
+        assert text.index(f'ingress device "{device}"') < text.index(f"link set {device} up")
+    assert f'"{next(pod.port for pod in demo.pods if pod.node == "n3")}"' not in text
