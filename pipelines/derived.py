@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Struct
 
-from pipelines.addresses import Cidr, Interface, Ip, mac_text, pod_mac, pod_port_name, usable_mac
+from pipelines.addresses import (
+    Cidr,
+    Interface,
+    Ip,
+    mac_text,
+    parse_cidr,
+    parse_ip,
+    pod_mac,
+    pod_port_name,
+    usable_mac,
+)
 from pipelines.model import (
     Endpoint,
     EndpointSlice,
@@ -103,6 +113,7 @@ class Target(NamedTuple):
 class ServiceBackends(Struct, frozen=True):
     """The endpoints that new connections of one service port and family may get, lowest address first."""
 
+    key: str
     service: str
     protocol: Protocol
     targets: tuple[Target, ...]
@@ -280,7 +291,7 @@ def services(key: str, service: Service, facts: "Facts") -> Outcome:
             targets, problem = _targets(key, port, facts.get(Derived.BACKENDS, at) or (), facts)
             problems += problem
             frontend = Frontend(ip, port.protocol, port.port, key, at)
-            claims.append(Claim(Derived.SERVICE_PORT, at, ServiceBackends(key, port.protocol, targets)))
+            claims.append(Claim(Derived.SERVICE_PORT, at, ServiceBackends(at, key, port.protocol, targets)))
             claims.append(Claim(Derived.FRONTEND, tuple_key(ip, port.protocol, port.port), frontend, rank))
             claims += [Claim(Derived.ENDPOINT, tuple_key(t.ip, t.protocol, t.port), t) for t in targets]
     return Outcome(claims, problems)
@@ -309,8 +320,6 @@ def tracked_range(key: str, value: Any, facts: "Facts") -> Outcome:
     del facts
     if isinstance(value, Cidr):
         return Outcome([Claim(Derived.TRACKED, key, value)])
-    from pipelines.addresses import parse_cidr, parse_ip  # noqa: PLC0415
-
     return Outcome([Claim(Derived.TRACKED, key, parse_cidr(key) if "/" in key else parse_ip(key))])
 
 

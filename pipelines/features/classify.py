@@ -1,0 +1,119 @@
+"""Table classify: by which port a packet entered, and what may enter by it at all."""
+
+from collections.abc import Iterator
+
+from pipelines import fields as f
+from pipelines.actions import LOCAL_PORT, Output, load, move
+from pipelines.addresses import Interface
+from pipelines.derived import Derived, LocalPod, NodeNetwork
+from pipelines.feature import Feature, unit
+from pipelines.fields import Entered
+from pipelines.flow import Flow
+from pipelines.model import Port
+from pipelines.tables import ARP, CLASSIFY, DESTINATION, ND, SPOOF_GUARD, goto
+from pipelines.unit import EMPTY, ScopeKind, Unit
+from pipelines.view import NodeView
+
+ND_TYPES = range(133, 138)  # router and neighbour solicitation and advertisement, redirect (RFC 4861)
+_MULTICAST = f.ETH_DST.masked(f.MULTICAST, f.MULTICAST)
+_TAGGED = f.VLAN_TCI.masked(0x1000, 0x1000)
+
+
+def node_ports(network: NodeNetwork, view: NodeView) -> Unit:
+    """Packets that enter by the uplink, by the host's own port or by gw0."""
+    del network
+    flows: list[Flow] = []
+    uplink, local, gateway = view.uplink, view.local, view.gateway
+    if uplink and local:
+        flows += _uplink(uplink)
+        flows += _local(uplink, view.node.addresses)
+    if gateway:
+        flows += _gateway(gateway, view)
+    return unit(flows)
+
+
+def _uplink(uplink: Port) -> Iterator[Flow]:
+    entered = f.IN_PORT.eq(uplink.number)
+    yield CLASSIFY.flow(300, (entered, _TAGGED), Output(LOCAL_PORT))
+    yield from _neighbor_messages(uplink.number, Entered.UPLINK)
+    yield CLASSIFY.flow(
+        150,
+        (entered, f.ETH_DST.eq(uplink.mac)),
+        load(f.ENTERED_BY, Entered.UPLINK),
+        move(_ETH_SRC, f.CLIENT_MAC),
+        goto(DESTINATION),
+    )
+    yield CLASSIFY.flow(150, (entered, _MULTICAST), Output(LOCAL_PORT))
+    yield CLASSIFY.flow(100, (entered,))  # frames for somebody else: the fabric floods, or the uplink is promiscuous
+
+
+def _local(uplink: Port, addresses: tuple[Interface, ...]) -> Iterator[Flow]:
+    entered = f.IN_PORT.eq(LOCAL_PORT)
+    yield CLASSIFY.flow(300, (entered, _TAGGED), Output(uplink.number))
+    yield from _neighbor_messages(LOCAL_PORT, Entered.LOCAL)
+    yield CLASSIFY.flow(160, (entered, _MULTICAST), Output(uplink.number))
+    yield from _own_sources(LOCAL_PORT, Entered.LOCAL, [f.source(at.ip) for at in addresses])
+    yield CLASSIFY.flow(140, (entered,), load(f.ENTERED_BY, Entered.LOCAL), move(_ETH_SRC, f.CLIENT_MAC), _ON)
+
+
+def _gateway(gateway: Port, view: NodeView) -> Iterator[Flow]:
+    entered = f.IN_PORT.eq(gateway.number)
+    yield from _neighbor_messages(gateway.number, Entered.GATEWAY)
+    yield CLASSIFY.flow(160, (entered, _MULTICAST))
+    own = [f.source(at.ip) for at in view.node.addresses]
+    own += [f.source(cidr.address(1)) for cidr in view.network.cidrs]
+    yield from _own_sources(gateway.number, Entered.GATEWAY, own)
+    yield CLASSIFY.flow(140, (entered,), load(f.ENTERED_BY, Entered.GATEWAY), move(_ETH_SRC, f.CLIENT_MAC), _ON)
+
+
+_ETH_SRC = f.ETH_SRC
+_ON = goto(DESTINATION)
+
+
+def _own_sources(port: int, entered: Entered, sources: list[tuple[f.Item, f.Item]]) -> Iterator[Flow]:
+    """Host packets with an address of the node as source: the host's own, not forwarded ones."""
+    for source in sources:
+        yield CLASSIFY.flow(
+            150,
+            (f.IN_PORT.eq(port), *source),
+            load(f.ENTERED_BY, entered),
+            load(f.OWN_SOURCE, 1),
+            move(_ETH_SRC, f.CLIENT_MAC),
+            _ON,
+        )
+
+
+def _neighbor_messages(port: int, entered: Entered) -> Iterator[Flow]:
+    at = f.IN_PORT.eq(port)
+    yield CLASSIFY.flow(200, (at, f.ARP), load(f.ENTERED_BY, entered), goto(ARP))
+    for kind in ND_TYPES:
+        yield CLASSIFY.flow(
+            200,
+            (at, f.IP6, f.IP_PROTO.eq(f.ICMP6), f.ICMP6_TYPE.eq(kind)),
+            load(f.ENTERED_BY, entered),
+            goto(ND),
+        )
+
+
+def pod_port(pod: LocalPod, view: NodeView) -> Unit:
+    """Packets that enter by a pod's port."""
+    port = view.port(pod.port)
+    if port is None:
+        return EMPTY
+    return unit(
+        [
+            CLASSIFY.flow(
+                150,
+                (f.IN_PORT.eq(port.number),),
+                load(f.ENTERED_BY, Entered.POD),
+                move(_ETH_SRC, f.CLIENT_MAC),
+                goto(SPOOF_GUARD),
+            )
+        ]
+    )
+
+
+FEATURES = (
+    Feature("classify.node", 2, ScopeKind.NODE, Derived.NODE_NETWORK, node_ports),
+    Feature("classify.pod", 3, ScopeKind.NODE, Derived.LOCAL_POD, pod_port),
+)

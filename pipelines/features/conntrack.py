@@ -1,0 +1,90 @@
+"""Tables conntrack, conntrack_state and ct_commit: what is tracked, and what a connection's state means.
+
+Rule R1: a pair of addresses is tracked in both directions or in none. Host traffic is tracked with whatever
+may be an endpoint, a pod or a service; all other host traffic passes untouched.
+"""
+
+from collections.abc import Iterator
+
+from pipelines import fields as f
+from pipelines.actions import Ct, Nat, load, move
+from pipelines.addresses import Cidr, Ip
+from pipelines.derived import Derived, NodeNetwork
+from pipelines.feature import Feature, unit
+from pipelines.fields import Entered, ct_state
+from pipelines.flow import Flow
+from pipelines.model import Kind, Settings
+from pipelines.tables import AFFINITY, CONNTRACK, CONNTRACK_STATE, CT_COMMIT, L2, LEARN_REPLY, OUTPUT, ROUTE, goto
+from pipelines.unit import ScopeKind, Unit
+from pipelines.view import FleetView, NodeView
+
+_TRACK = Ct(zone=f.SERVICE_ZONE, nat=Nat(), table=CONNTRACK_STATE.id)
+REMEMBER = (move(f.CONNECTION_FACTS, f.CT_CONNECTION_FACTS), move(f.CLIENT_MAC, f.CT_CLIENT_MAC))
+
+
+def fixed_flows(settings: Settings, view: FleetView) -> Unit:
+    """Packets by their connection's state."""
+    del settings, view
+    return unit([*_tracking(), *_states(), *_commit()])
+
+
+def _tracking() -> Iterator[Flow]:
+    yield CONNTRACK.flow(50, (f.ENTERED_BY.eq(Entered.UPLINK), f.TO_NODE.eq(1)), goto(L2))
+    yield CONNTRACK.flow(50, (f.ENTERED_BY.eq(Entered.LOCAL),), goto(L2))
+    yield CONNTRACK.flow(10, (f.IP4,), _TRACK)
+    yield CONNTRACK.flow(10, (f.IP6,), _TRACK)
+    yield CONNTRACK.flow(5, (f.ENTERED_BY.eq(Entered.UPLINK),), goto(L2))
+
+
+def _states() -> Iterator[Flow]:
+    invalid = ct_state("+inv+trk")
+    yield CONNTRACK_STATE.flow(200, (invalid, f.ENTERED_BY.eq(Entered.UPLINK), f.TO_NODE.eq(1)), goto(L2))
+    yield CONNTRACK_STATE.flow(190, (invalid,))
+    yield CONNTRACK_STATE.flow(180, (ct_state("-rpl+trk"), f.CT_SERVICE.eq(1)), load(f.SERVICE, 1), goto(LEARN_REPLY))
+    for kind in f.Snat:
+        if kind:
+            yield CONNTRACK_STATE.flow(
+                185,
+                (ct_state("-rpl+trk"), f.CT_SERVICE.eq(1), f.CT_SNAT_KIND.eq(kind)),
+                load(f.SERVICE, 1),
+                load(f.SNAT_KIND, kind),
+                goto(LEARN_REPLY),
+            )
+    yield CONNTRACK_STATE.flow(170, (ct_state("+new+trk"),), goto(AFFINITY))
+    yield CONNTRACK_STATE.flow(100, (ct_state("+trk"),), goto(ROUTE))
+
+
+def _commit() -> Iterator[Flow]:
+    for family, nothing in ((4, Ip(4, 0)), (6, Ip(6, 0))):
+        yield CT_COMMIT.flow(
+            100,
+            (f.ETH[family], ct_state("+new+trk"), f.CT_CONNECTION_FACTS.eq(0)),
+            Ct(f.SERVICE_ZONE, OUTPUT.id, commit=True, nat=Nat("src", nothing), exec=REMEMBER),
+        )
+
+
+def tracked_with(prefix: Cidr | Ip, view: FleetView) -> Unit:
+    """Packets between a host and what may be an endpoint."""
+    del view
+    return unit(
+        [
+            CONNTRACK.flow(100, (f.ENTERED_BY.eq(Entered.UPLINK), *f.source(prefix)), _TRACK),
+            CONNTRACK.flow(100, (f.ENTERED_BY.eq(Entered.LOCAL), *f.destination(prefix)), _TRACK),
+        ]
+    )
+
+
+def forwarded_by_host(network: NodeNetwork, view: NodeView) -> Unit:
+    """Packets of this node's pods that the host sends on: tracked when the pod sent them, not a second time."""
+    del view
+    return unit(
+        CONNTRACK.flow(120, (f.ENTERED_BY.eq(Entered.LOCAL), f.OWN_SOURCE.eq(0), *f.source(cidr)), goto(L2))
+        for cidr in network.cidrs
+    )
+
+
+FEATURES = (
+    Feature("conntrack", 10, ScopeKind.FLEET, Kind.SETTINGS, fixed_flows),
+    Feature("conntrack.tracked", 11, ScopeKind.FLEET, Derived.TRACKED, tracked_with),
+    Feature("conntrack.node", 12, ScopeKind.NODE, Derived.NODE_NETWORK, forwarded_by_host),
+)

@@ -1,0 +1,114 @@
+"""Tables arp, nd and nd_reply: who answers whom.
+
+Messages are switched by the address they ask for: a pod's to the pod, the gateway's to gw0, where the host's
+kernel answers; those of host and uplink stay between the two. Only the SNAT address, which no kernel holds,
+is answered by flows.
+"""
+
+from collections.abc import Iterator
+
+from pipelines import fields as f
+from pipelines.actions import IN_PORT_ACTION, LOCAL_PORT, Output, load, move
+from pipelines.addresses import Ip, link_local
+from pipelines.derived import Derived, LocalPod, NodeNetwork
+from pipelines.feature import Feature, unit
+from pipelines.features.classify import ND_TYPES
+from pipelines.features.spoof_guard import ADVERTISEMENT, ROUTER_SOLICITATION, SOLICITATION, UNSPECIFIED
+from pipelines.fields import Entered
+from pipelines.flow import Flow
+from pipelines.tables import ARP, ND, ND_REPLY, goto
+from pipelines.unit import EMPTY, ScopeKind, Unit
+from pipelines.view import NodeView
+
+_INSIDE = (Entered.POD, Entered.GATEWAY)
+_ND = (f.IP6, f.IP_PROTO.eq(f.ICMP6))
+NA_FLAGS = 0x60000000  # solicited, override (RFC 4861); a node's SNAT address is no router
+
+
+def pod_neighbors(pod: LocalPod, view: NodeView) -> Unit:
+    """Messages for a pod, from other pods of its node and from the host."""
+    port = view.port(pod.port)
+    if port is None:
+        return EMPTY
+    ips = [*pod.ips, link_local(pod.mac)] if any(ip.family == 6 for ip in pod.ips) else pod.ips
+    return unit(flow for ip in ips for flow in _switched(ip, _INSIDE, port.number))
+
+
+def _switched(ip: Ip, entered: tuple[Entered, ...], port: int) -> Iterator[Flow]:
+    for by in entered:
+        if ip.family == 4:
+            yield ARP.flow(100, (f.ENTERED_BY.eq(by), f.ARP, f.ARP_TPA.eq(ip.value)), Output(port))
+            continue
+        for kind, asked in ((SOLICITATION, f.ND_TARGET), (ADVERTISEMENT, f.IP6_DST)):
+            conditions = (f.ENTERED_BY.eq(by), *_ND, f.ICMP6_TYPE.eq(kind), asked.eq(ip.value))
+            yield ND.flow(100, conditions, Output(port))
+
+
+def node_neighbors(network: NodeNetwork, view: NodeView) -> Unit:
+    """Messages between host and uplink, messages for the gateway, and questions for the SNAT address."""
+    flows: list[Flow] = []
+    uplink, gateway = view.uplink, view.gateway
+    if uplink:
+        flows += _between(Entered.UPLINK, LOCAL_PORT)
+        flows += _between(Entered.LOCAL, uplink.number)
+    if gateway:
+        for cidr in network.cidrs:
+            flows += _switched(cidr.address(1), (Entered.POD,), gateway.number)
+            flows += _answered(cidr.address(2), gateway.mac)
+        flows += _switched(link_local(gateway.mac), (Entered.POD,), gateway.number)
+        solicit = (f.ENTERED_BY.eq(Entered.POD), *_ND, f.ICMP6_TYPE.eq(ROUTER_SOLICITATION))
+        flows.append(ND.flow(100, solicit, Output(gateway.number)))
+    return unit(flows)
+
+
+def _between(entered: Entered, port: int) -> Iterator[Flow]:
+    yield ARP.flow(100, (f.ENTERED_BY.eq(entered), f.ARP), Output(port))
+    for kind in ND_TYPES:
+        yield ND.flow(100, (f.ENTERED_BY.eq(entered), *_ND, f.ICMP6_TYPE.eq(kind)), Output(port))
+
+
+def _answered(ip: Ip, mac: int) -> Iterator[Flow]:
+    for by in _INSIDE:
+        yield from _arp_answer(by, ip, mac) if ip.family == 4 else _nd_answer(by, ip, mac)
+
+
+def _arp_answer(entered: Entered, ip: Ip, mac: int) -> Iterator[Flow]:
+    yield ARP.flow(
+        110,
+        (f.ENTERED_BY.eq(entered), f.ARP, f.ARP_OP.eq(1), f.ARP_TPA.eq(ip.value)),
+        move(f.ETH_SRC, f.ETH_DST),
+        load(f.ETH_SRC, mac),
+        load(f.ARP_OP, 2),
+        move(f.ARP_SHA, f.ARP_THA),
+        load(f.ARP_SHA, mac),
+        move(f.ARP_SPA, f.ARP_TPA),
+        load(f.ARP_SPA, ip.value),
+        Output(IN_PORT_ACTION),
+    )
+
+
+def _nd_answer(entered: Entered, ip: Ip, mac: int) -> Iterator[Flow]:
+    """In two steps: what an advertisement holds may be set only once the message is one."""
+    asked = (f.ENTERED_BY.eq(entered), *_ND, f.ND_TARGET.eq(ip.value))
+    probe = (*asked, f.ICMP6_TYPE.eq(SOLICITATION), f.IP6_SRC.eq(UNSPECIFIED.value))
+    yield ND.flow(120, probe)  # an answer would need an option, which flows cannot add
+    yield ND.flow(110, (*asked, f.ICMP6_TYPE.eq(SOLICITATION)), load(f.ICMP6_TYPE, ADVERTISEMENT), goto(ND_REPLY))
+    yield ND_REPLY.flow(
+        100,
+        (*asked, f.ICMP6_TYPE.eq(ADVERTISEMENT)),
+        load(f.ND_OPTIONS_TYPE, 2),
+        load(f.ND_RESERVED, NA_FLAGS),
+        load(f.ND_TLL, mac),
+        move(f.ETH_SRC, f.ETH_DST),
+        load(f.ETH_SRC, mac),
+        move(f.IP6_SRC, f.IP6_DST),
+        load(f.IP6_SRC, ip.value),
+        load(f.IP_TTL, 255),
+        Output(IN_PORT_ACTION),
+    )
+
+
+FEATURES = (
+    Feature("neighbors.node", 6, ScopeKind.NODE, Derived.NODE_NETWORK, node_neighbors),
+    Feature("neighbors.pod", 7, ScopeKind.NODE, Derived.LOCAL_POD, pod_neighbors),
+)
