@@ -22,7 +22,7 @@ from k8s_bridge.guard import SECOND_LIST_AFTER, Guard
 from k8s_bridge.manifests import FileReading, Reading, file_problem, found_files, merge, parse_file
 from k8s_bridge.mirror import Mirror
 from k8s_bridge.slices import Slices
-from k8s_bridge.source import KINDS, LOG, Sink, SourceStatus
+from k8s_bridge.source import KINDS, LOG, Sink, SourceStatus, log_held
 from pipelines.model import Change, Kind, Problem, Value
 
 POLL_SECONDS = 0.2
@@ -161,8 +161,7 @@ class DirectorySource:
             changes += self._mirror.replace(
                 kind, listing, self._clock(), guarded=guarded, emptied=not self._parsed, pause=self._pause
             )
-        for kind, key in set(self._mirror.held()) - held:
-            LOG.warning("%s %s: removal held until it stays away or is confirmed", kind.value, key)
+        log_held(set(self._mirror.held()) - held)
         self._deliver(changes)
         if not self._synced:
             self._synced = True

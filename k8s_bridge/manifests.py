@@ -152,9 +152,8 @@ def _unrolled(content: Any) -> Iterator[Any]:
         return
     kind, version = content["kind"].removesuffix("List"), content.get("apiVersion")
     for item in items:
-        if kind and isinstance(item, dict):
-            item = {"kind": kind, "apiVersion": version} | item
-        yield from _unrolled(item)
+        named = kind and isinstance(item, dict)
+        yield from _unrolled({"kind": kind, "apiVersion": version} | item if named else item)
 
 
 def _add(found: list[Found], problems: list[Problem], name: str, line: int, item: Any) -> None:

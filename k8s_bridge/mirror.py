@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 
 from k8s_bridge.guard import Guard
 from k8s_bridge.slices import Pause, no_pause
-from k8s_bridge.source import KINDS
-from pipelines.model import Change, Kind, Value
+from k8s_bridge.source import KINDS, value_problems
+from pipelines.model import Change, Kind, Problem, Value
 
 
 class Mirror:
@@ -19,11 +19,16 @@ class Mirror:
     def __init__(self, guard: Guard) -> None:
         self._guard = guard
         self._values: dict[Kind, dict[str, Value]] = {kind: {} for kind in KINDS}
+        self._problems: dict[tuple[Kind, str], tuple[Problem, ...]] = {}  # only of objects that have any
 
     def put(self, kind: Kind, key: str, value: Value | None) -> list[Change]:
         """One object is now `value`; None: gone, or none of our business. Obeyed, whatever it is."""
         values = self._values[kind]
         self._guard.seen(kind, key)
+        if problems := value_problems(value):
+            self._problems[kind, key] = problems
+        else:
+            self._problems.pop((kind, key), None)
         if value is None:
             return [Change(kind, key, None)] if values.pop(key, None) is not None else []
         if values.get(key) == value:
@@ -69,8 +74,9 @@ class Mirror:
         """Seconds until a second list may release what is held of this kind; None: nothing is."""
         return self._guard.recheck_in(kind, now)
 
-    def values(self) -> dict[tuple[Kind, str], Value]:
-        return {(kind, key): value for kind, values in self._values.items() for key, value in values.items()}
+    def problems(self) -> tuple[Problem, ...]:
+        """What is wrong with the objects, in order of kind and key."""
+        return tuple(problem for key in sorted(self._problems) for problem in self._problems[key])
 
     def counts(self) -> dict[str, int]:
         return {kind.value: len(values) for kind, values in self._values.items()}

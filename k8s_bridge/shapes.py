@@ -199,6 +199,6 @@ class Status(Shape, frozen=True):
 
 
 def dotted(error: msgspec.ValidationError) -> tuple[str, str]:
-    """msgspec's error as (dotted Kubernetes field, reason): `("spec.ports[0].port", "Expected …")`."""
+    """An error of msgspec as (dotted Kubernetes field, reason): `("spec.ports[0].port", "Expected …")`."""
     reason, _, path = str(error).partition(" - at `")
     return path.rstrip("`").removeprefix("$").removeprefix(".") or "object", reason

@@ -5,7 +5,7 @@ them by (kind, key). Nothing may be written to a switch before `Sink.synced()`.
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable
 from typing import Protocol
 
 from msgspec import Struct
@@ -59,19 +59,23 @@ class Source(Protocol):
     def status(self) -> SourceStatus: ...
 
 
-def problems_of(values: Mapping[tuple[Kind, str], Value]) -> list[Problem]:
-    """The problems that values carry, ordered by kind and key."""
-    return [problem for key in sorted(values) for problem in value_problems(values[key])]
-
-
 def value_problems(value: Value | None) -> tuple[Problem, ...]:
     if isinstance(value, Invalid):
         return value.problems
     return getattr(value, "problems", ())
 
 
-def log_problems(changes: Iterable[Change]) -> None:
+def log_held(held: Collection[tuple[Kind, str]]) -> None:
+    """One warning for all of them: there may be thousands."""
+    if held:
+        some = ", ".join(f"{kind.value} {key}" for kind, key in sorted(held)[:3])
+        LOG.warning("%d removals are held until a second list agrees or `signalbox confirm`: %s …", len(held), some)
+
+
+def log_problems(changes: Iterable[Change], others: Iterable[Problem] = ()) -> None:
     """One warning per problem, at the moment when its object changes: not again at every resync."""
     for change in changes:
         for problem in value_problems(change.value):
             LOG.warning("%s", problem)
+    for problem in others:
+        LOG.warning("%s", problem)
