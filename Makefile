@@ -36,6 +36,7 @@ golden: setup ## write the golden files of tests/golden anew; read the differenc
 	@python -m pytest tests/golden --regenerate-golden
 
 bench: setup ## measure against ovs-ofctl and OVN on this machine
+	@scripts/packages ovn-central ovn-host
 	@python -m bench
 
 cluster: setup ## build what a real Kubernetes API server needs (minutes, once)
