@@ -125,3 +125,6 @@ FEATURES = (
     Feature("services.group", 15, ScopeKind.FLEET, Derived.SERVICE_PORT, service_group),
     Feature("services.endpoint", 16, ScopeKind.FLEET, Derived.ENDPOINT, endpoint),
 )
+
+# Features whose flows send refused packets to the controller.
+REJECTING = ("services.range", "services.frontend")

@@ -1,0 +1,210 @@
+"""The product: one RyuApp that joins a cluster source, the compiler and the switches.
+
+    source ─ changes ─► compiler ─ revisions ─► fleet ─► sessions
+                           ▲                                │
+                           └───────── observations ◄────────┘
+
+Everything here runs on Ryu's hub. The compiler's thread is the only one that compiles and publishes; it works
+in slices of 10 ms, so a large change never keeps a switch, a packet-in or a REST request waiting.
+"""
+
+import logging
+import sys
+from collections.abc import Iterable
+from time import monotonic, perf_counter
+
+from ryu.base import app_manager
+from ryu.lib import hub
+
+from apps import assembly, settings
+from controller.fleet import Fleet
+from controller.hub import Bell, Gate, Slices
+from controller.readback import DecodeError, FlowRow, decode_flow
+from controller.reject import Refuser
+from controller.session import Hooks
+from controller.switches import Switches
+from pipelines.actions import LOCAL_PORT, SetField
+from pipelines.compiler import Compiler
+from pipelines.derived import Derived
+from pipelines.features import NUMBERS
+from pipelines.features.routes import PEER_ROUTE
+from pipelines.features.services import REJECTING
+from pipelines.fields import ETH_DST, IP4_DST, IP6_DST
+from pipelines.flow import Flow
+from pipelines.ids import split_cookie
+from pipelines.model import Change, Kind, Neighbor, Port, port_key
+from pipelines.view import Facts
+
+LOG = logging.getLogger("signalbox.fabric")
+
+STALL_PROBE = 0.01  # seconds between two looks at how late the hub is
+
+
+class Fabric(app_manager.RyuApp):
+    """`ryu-manager apps.fabric`. Other apps find it as the service brick "fabric"."""
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        super().__init__(*args, **kwargs)
+        self.name = "fabric"
+        try:
+            self.config = settings.from_environment()
+            self.source = assembly.source(self.config, self, hub.spawn)
+            tls = assembly.tls_context(self.config)
+        except (settings.ConfigError, ValueError, OSError) as error:
+            sys.exit(f"signalbox: {error}")
+        self.compiler = Compiler()
+        self.fleet = Fleet(pause=Slices())
+        self.fleet.in_sync = lambda: self.source.status().complete
+        refuser = Refuser()
+        hooks = Hooks(
+            observe=self.observe,
+            ports_changed=lambda node, changes: self.apply([_local_named(change) for change in changes]),
+            packet_in=dict.fromkeys((NUMBERS[name] for name in REJECTING), refuser),
+        )
+        self.refuser = refuser
+        self.switches = Switches(self.fleet, assembly.switch_settings(self.config), hooks)
+        self.listener = assembly.listener(self.config, self.switches, tls)
+        self.compile_seconds = self.stall = 0.0
+        self.compilations = 0
+        self._synced = False
+        self._submitted = self._published = 0
+        self._bell, self._gate, self._slices = Bell(), Gate(), Slices()
+
+    def start(self) -> object:
+        self.compiler.submit([Change(Kind.SETTINGS, "", self.config.fabric_settings())])
+        hub.spawn(self._compile_for_ever)
+        hub.spawn(self._watch_stalls)
+        hub.spawn(self.source.run)
+        self.listener.start()
+        LOG.info("switches may connect to %s:%d; cluster from %s", *self.listener.address, self.config.source)
+        return super().start()
+
+    # --- what the source and the sessions call ------------------------------------------------------------
+
+    def apply(self, changes: Iterable[Change]) -> None:
+        """These objects are now as said."""
+        self.compiler.submit(changes)
+        self._submitted += 1
+        self._bell.ring()
+
+    def synced(self) -> None:
+        """The source has listed everything once."""
+        self._synced = True
+        self._bell.ring()
+
+    def observe(self, node: str, ports: dict[str, Port], rows: Iterable[FlowRow]) -> None:
+        """A switch was read back; returns when all that follows from it is published."""
+        changes = [_local_named(Change(Kind.PORT, port_key(node, name), port)) for name, port in ports.items()]
+        known = {change.key for change in changes}
+        gone = [key for key in self.compiler.facts.peek(Kind.PORT) if key.startswith(f"{node} ") and key not in known]
+        changes += [Change(Kind.PORT, key, None) for key in gone]
+        changes += evidence(rows, self.compiler.facts)
+        self.apply(changes)
+        mine = self._submitted
+        while self._published < mine:
+            self._gate.wait()
+
+    # --- what inspection asks ------------------------------------------------------------------------------
+
+    @property
+    def ready(self) -> bool:
+        return self.fleet.ready
+
+    def not_ready(self) -> list[str]:
+        """Why not; empty when ready."""
+        if self.fleet.ready:
+            return []
+        return ["the first compilation is not done" if self._synced else "the cluster source is not in sync yet"]
+
+    def confirm(self) -> None:
+        """An operator says that held removals are meant."""
+        self.source.confirm()
+        self.switches.confirm()
+
+    # --- compiling -------------------------------------------------------------------------------------------
+
+    def _compile_for_ever(self) -> None:
+        while True:
+            self._bell.wait()
+            try:
+                self._compile()
+            except Exception:
+                LOG.exception("compiling failed; the last revision stays in force")
+                hub.sleep(1)
+                self._bell.ring()
+
+    def _compile(self) -> None:
+        taken = self._submitted
+        if not self.compiler.idle:
+            began = perf_counter()
+            steps = self.compiler.compile()
+            try:
+                while True:
+                    next(steps)
+                    self._slices()
+            except StopIteration as end:
+                revision = end.value
+            self.fleet.publish(revision, NUMBERS)
+            self.compile_seconds = perf_counter() - began
+            self.compilations += 1
+            self._retire_evidence()
+        if self._synced and not self.fleet.ready:
+            self.fleet.declare_ready()
+            LOG.info("first revision compiled: %d units", len(self.compiler.units))
+        self._published = taken
+        self._gate.notify()
+
+    def _retire_evidence(self) -> None:
+        """What read-back showed counts only until something better is known: the result must not depend on history."""
+        networks = self.compiler.facts.peek(Derived.NODE_NETWORK)
+        better = [
+            Change(Kind.NEIGHBOR, node, None)
+            for node in self.compiler.facts.peek(Kind.NEIGHBOR)
+            if node in networks and networks[node].mac and networks[node].mac.source != "read-back"
+        ]
+        if better:
+            self.apply(better)
+
+    def _watch_stalls(self) -> None:
+        while True:
+            due = monotonic() + STALL_PROBE
+            hub.sleep(STALL_PROBE)
+            self.stall = max(self.stall, monotonic() - due)
+
+
+def _local_named(change: Change) -> Change:
+    """The bridge's own port is called LOCAL, whatever the bridge is called."""
+    if isinstance(change.value, Port) and change.value.number == LOCAL_PORT:
+        node, _ = change.key.split(" ")
+        return change._replace(key=port_key(node, "LOCAL"))
+    return change
+
+
+def evidence(rows: Iterable[FlowRow], facts: Facts) -> list[Change]:
+    """The MACs that a switch's own peer routes show, for nodes of which no MAC is known otherwise."""
+    found: dict[str, Change] = {}
+    for row in rows:
+        cookie = split_cookie(row.cookie)
+        if cookie is None or cookie.feature != NUMBERS[PEER_ROUTE]:
+            continue
+        try:
+            flow = decode_flow(row)
+        except DecodeError:
+            continue  # not as we write it: the audit deals with it
+        node, mac = _destination_node(flow, facts), _destination_mac(flow)
+        network = facts.peek(Derived.NODE_NETWORK).get(node)
+        if mac is not None and network is not None and network.mac is None:
+            found[network.name] = Change(Kind.NEIGHBOR, network.name, Neighbor(mac))
+    return list(found.values())
+
+
+def _destination_node(flow: Flow, facts: Facts) -> str | None:
+    for item in flow.match:
+        if item.field in (IP4_DST, IP6_DST):
+            family = 4 if item.field is IP4_DST else 6
+            return assembly.node_at(facts, family, item.value, item.mask)
+    return None
+
+
+def _destination_mac(flow: Flow) -> int | None:
+    return next((act.value for act in flow.actions if isinstance(act, SetField) and act.field is ETH_DST), None)
