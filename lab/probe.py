@@ -42,7 +42,8 @@ async def probe(wish: dict[str, Any], slots: asyncio.Semaphore) -> dict[str, Any
         client = socket.socket(family, kind)
         try:
             client.setblocking(False)
-            client.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if kind == socket.SOCK_STREAM:  # UDP sockets that may share a port are given the same one now and then
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if wish.get("source") or wish.get("source_port"):
                 client.bind(
                     (wish.get("source") or ("::" if family == socket.AF_INET6 else ""), wish.get("source_port", 0))

@@ -111,6 +111,41 @@ def test_nodes_are_reached_from_everywhere_and_answer_once(lab: Lab, client: str
     assert "DUP" not in said
 
 
+def test_kernel_does_not_answer_frames_that_the_switch_has_tapped(lab: Lab) -> None:
+    paths = "/proc/sys/net/ipv4/conf/all/rp_filter /proc/sys/net/ipv4/conf/eth1/rp_filter"
+    lab.run("n1", "sh", "-c", f"for f in {paths}; do echo 0 > $f; done")  # it would hide most of them
+    said = lab.run("outside", "ping", "-c2", "-i0.05", "-W2", "192.168.77.101").stdout
+    lab.run("n1", "sh", "-c", f"for f in {paths}; do echo 1 > $f; done")
+    assert "2 packets transmitted, 2 received, 0% packet loss" in said
+
+
+def test_kernel_of_a_node_is_a_router_that_accepts_its_own_address_from_the_gateway_port(lab: Lab) -> None:
+    def setting(name: str) -> str:
+        return lab.run("n1", "cat", f"/proc/sys/net/{name}").stdout.strip()
+
+    wanted = {
+        "ipv4/ip_forward": "1",
+        "ipv6/conf/all/forwarding": "1",
+        "ipv4/conf/gw0/accept_local": "1",
+        "ipv4/conf/br0/accept_local": "0",
+        "ipv4/conf/gw0/rp_filter": "1",
+        "ipv4/conf/br0/send_redirects": "0",
+        "ipv6/conf/br0/accept_ra": "0",
+        "ipv6/conf/br0/accept_dad": "0",
+        "ipv6/conf/eth1/disable_ipv6": "1",
+        f"ipv6/conf/{lab.pod('a').port}/disable_ipv6": "1",
+    }
+    assert {name: setting(name) for name in wanted} == wanted
+
+
+def test_many_probes_at_once_are_all_answered(lab: Lab) -> None:
+    server = lab.echo("b", tcp=[PORT], udp=[PORT])
+    lab.run("a", "ping", "-c1", "-W2", "10.10.1.11")
+    probes = [Probe(protocol, "10.10.1.11", PORT, tries=3) for protocol in ("tcp", "udp") for _ in range(200)]
+    assert [answer.error for answer in lab.probe("a", probes) if not answer.ok] == []
+    lab.stop(server)
+
+
 def test_controller_reaches_the_nodes_on_a_network_of_its_own(lab: Lab) -> None:
     for node in lab.plan.nodes:
         lab.run("controller", "ping", "-c1", "-W2", node.management)
