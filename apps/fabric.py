@@ -17,23 +17,19 @@ from ryu.base import app_manager
 from ryu.lib import hub
 
 from apps import assembly, settings
+from apps.evidence import peer_macs
 from controller.fleet import Fleet
 from controller.hub import Bell, Gate, Slices
-from controller.readback import DecodeError, FlowRow, decode_flow
+from controller.readback import FlowRow
 from controller.reject import Refuser
 from controller.session import Hooks
 from controller.switches import Switches
-from pipelines.actions import LOCAL_PORT, SetField
+from pipelines.actions import LOCAL_PORT
 from pipelines.compiler import Compiler
 from pipelines.derived import Derived
 from pipelines.features import NUMBERS
-from pipelines.features.routes import PEER_ROUTE
 from pipelines.features.services import REJECTING
-from pipelines.fields import ETH_DST, IP4_DST, IP6_DST
-from pipelines.flow import Flow
-from pipelines.ids import split_cookie
-from pipelines.model import Change, Kind, Neighbor, Port, port_key
-from pipelines.view import Facts
+from pipelines.model import Change, Kind, Port, port_key
 
 LOG = logging.getLogger("signalbox.fabric")
 
@@ -98,7 +94,7 @@ class Fabric(app_manager.RyuApp):
         known = {change.key for change in changes}
         gone = [key for key in self.compiler.facts.peek(Kind.PORT) if key.startswith(f"{node} ") and key not in known]
         changes += [Change(Kind.PORT, key, None) for key in gone]
-        changes += evidence(rows, self.compiler.facts)
+        changes += peer_macs(rows, self.compiler.facts)
         self.apply(changes)
         mine = self._submitted
         while self._published < mine:
@@ -178,33 +174,3 @@ def _local_named(change: Change) -> Change:
         node, _ = change.key.split(" ")
         return change._replace(key=port_key(node, "LOCAL"))
     return change
-
-
-def evidence(rows: Iterable[FlowRow], facts: Facts) -> list[Change]:
-    """The MACs that a switch's own peer routes show, for nodes of which no MAC is known otherwise."""
-    found: dict[str, Change] = {}
-    for row in rows:
-        cookie = split_cookie(row.cookie)
-        if cookie is None or cookie.feature != NUMBERS[PEER_ROUTE]:
-            continue
-        try:
-            flow = decode_flow(row)
-        except DecodeError:
-            continue  # not as we write it: the audit deals with it
-        node, mac = _destination_node(flow, facts), _destination_mac(flow)
-        network = facts.peek(Derived.NODE_NETWORK).get(node)
-        if mac is not None and network is not None and network.mac is None:
-            found[network.name] = Change(Kind.NEIGHBOR, network.name, Neighbor(mac))
-    return list(found.values())
-
-
-def _destination_node(flow: Flow, facts: Facts) -> str | None:
-    for item in flow.match:
-        if item.field in (IP4_DST, IP6_DST):
-            family = 4 if item.field is IP4_DST else 6
-            return assembly.node_at(facts, family, item.value, item.mask)
-    return None
-
-
-def _destination_mac(flow: Flow) -> int | None:
-    return next((act.value for act in flow.actions if isinstance(act, SetField) and act.field is ETH_DST), None)

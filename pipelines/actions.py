@@ -14,57 +14,57 @@ IN_PORT_ACTION = 0xFFFFFFF8
 CONTROLLER_PORT = 0xFFFFFFFD
 
 
-class Output(Struct, frozen=True):
+class Output(Struct, frozen=True, gc=False):
     """To a port number, LOCAL_PORT or IN_PORT_ACTION."""
 
     port: int
 
 
-class OutputPart(Struct, frozen=True):
+class OutputPart(Struct, frozen=True, gc=False):
     """To the port whose number a part holds (32 bits)."""
 
     part: Part
 
 
-class Controller(Struct, frozen=True):
+class Controller(Struct, frozen=True, gc=False):
     """To the controller as a packet-in with at most `max_len` bytes."""
 
     max_len: int
 
 
-class SetField(Struct, frozen=True):
+class SetField(Struct, frozen=True, gc=False):
     """Write `value` into a field, or into a part of one."""
 
     field: Field | Part
     value: int
 
 
-class Move(Struct, frozen=True):
+class Move(Struct, frozen=True, gc=False):
     """Copy one part or field into another of the same width."""
 
     source: Field | Part
     target: Field | Part
 
 
-class Resubmit(Struct, frozen=True):
+class Resubmit(Struct, frozen=True, gc=False):
     """Look the packet up in another table and come back."""
 
     table: int
 
 
-class ToGroup(Struct, frozen=True):
+class ToGroup(Struct, frozen=True, gc=False):
     group: int
 
 
-class Meter(Struct, frozen=True):
+class Meter(Struct, frozen=True, gc=False):
     meter: int
 
 
-class DecTtl(Struct, frozen=True):
+class DecTtl(Struct, frozen=True, gc=False):
     pass
 
 
-class Nat(Struct, frozen=True):
+class Nat(Struct, frozen=True, gc=False):
     """`side` "src" or "dst" with a new address; side "" undoes or repeats what the connection has."""
 
     side: str = ""
@@ -73,7 +73,7 @@ class Nat(Struct, frozen=True):
     last_port: int | None = None
 
 
-class Ct(Struct, frozen=True):
+class Ct(Struct, frozen=True, gc=False):
     """Send through connection tracking, then (when `table` is given) on to that table."""
 
     zone: int
@@ -83,7 +83,7 @@ class Ct(Struct, frozen=True):
     exec: tuple["SetField | Move", ...] = ()
 
 
-class Goto(Struct, frozen=True):
+class Goto(Struct, frozen=True, gc=False):
     table: int
 
 

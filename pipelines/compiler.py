@@ -229,7 +229,7 @@ class Compiler:
         if wanted == known:
             return
         for owner in self._group_ids.update(wanted - known, known - wanted):
-            number = self._group_ids[owner] if owner in self._group_ids else None
+            number = self._group_ids.get(owner)
             self._set(FactId(Derived.GROUP_ID, owner), number)
 
     def _remember_reads(self, task: Task) -> None:

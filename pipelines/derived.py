@@ -77,7 +77,7 @@ class PeerMac(NamedTuple):
     source: str  # one of MacSource, or "read-back"
 
 
-class NodeNetwork(Struct, frozen=True):
+class NodeNetwork(Struct, frozen=True, gc=False):
     """A node as its peers see it. `cidrs` and `addresses` are those that it won."""
 
     name: str
@@ -87,7 +87,7 @@ class NodeNetwork(Struct, frozen=True):
     mac: PeerMac | None
 
 
-class LocalPod(Struct, frozen=True):
+class LocalPod(Struct, frozen=True, gc=False):
     key: str
     node: str
     port: str
@@ -110,7 +110,7 @@ class Target(NamedTuple):
     protocol: Protocol
 
 
-class ServiceBackends(Struct, frozen=True):
+class ServiceBackends(Struct, frozen=True, gc=False):
     """The endpoints that new connections of one service port and family may get, lowest address first."""
 
     key: str
@@ -119,7 +119,7 @@ class ServiceBackends(Struct, frozen=True):
     targets: tuple[Target, ...]
 
 
-class Frontend(Struct, frozen=True):
+class Frontend(Struct, frozen=True, gc=False):
     ip: Ip
     protocol: Protocol
     port: int
@@ -220,7 +220,7 @@ def node_network(key: str, node: Node, facts: "Facts") -> Outcome:
 
 def _peer_mac(key: str, node: Node, facts: "Facts") -> tuple[PeerMac | None, list[Problem]]:
     """By the configured order; what read-back showed ranks just above not knowing."""
-    problems = []
+    problems: list[Problem] = []
     for source in facts.settings().mac_sources:
         found = None
         if source is MacSource.ANNOTATION:

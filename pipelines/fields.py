@@ -31,7 +31,7 @@ class Show(StrEnum):
     FRAG = "frag"
 
 
-class Field(Struct, frozen=True, eq=False):
+class Field(Struct, frozen=True, eq=False, gc=False):
     """A whole field. Compared by identity: there is one object for each."""
 
     name: str
@@ -52,7 +52,7 @@ class Field(Struct, frozen=True, eq=False):
         return self.name
 
 
-class Part(Struct, frozen=True, eq=False):
+class Part(Struct, frozen=True, eq=False, gc=False):
     """Bits `low` … `low + bits - 1` of a register, ct_mark or ct_label, live from table `first` to table `last`.
 
     Bits of ct_mark and ct_label are live in every table: they belong to the connection.

@@ -49,7 +49,7 @@ def _both(field: Field, one: tuple[int, int | None], two: tuple[int, int | None]
     return one[0] | two[0], None if mask == field.ones else mask
 
 
-class Flow(Struct, frozen=True):
+class Flow(Struct, frozen=True, gc=False):
     """One row of a table. `match` is merged and in order (see `match`). Times in seconds, 0 for never."""
 
     table: int
@@ -64,12 +64,12 @@ class Flow(Struct, frozen=True):
         return self.table, self.priority, self.match
 
     def __str__(self) -> str:
-        from pipelines.text import flow_text  # noqa: PLC0415  (text knows flows; flows only lend their str to it)
+        from pipelines.text import flow_text
 
         return flow_text(self)
 
 
-class Bucket(Struct, frozen=True):
+class Bucket(Struct, frozen=True, gc=False):
     """One choice of a group. `id` is stable for one endpoint, so that a hash keeps its choice."""
 
     id: int
@@ -77,7 +77,7 @@ class Bucket(Struct, frozen=True):
     weight: int = 1
 
 
-class Group(Struct, frozen=True):
+class Group(Struct, frozen=True, gc=False):
     """A select group. `hash_fields` empty: by the datapath's hash (dp_hash); else by a hash over these fields."""
 
     id: int
@@ -85,6 +85,6 @@ class Group(Struct, frozen=True):
     hash_fields: tuple[Field, ...] = ()
 
     def __str__(self) -> str:
-        from pipelines.text import group_text  # noqa: PLC0415
+        from pipelines.text import group_text
 
         return group_text(self)

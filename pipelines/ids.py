@@ -64,8 +64,8 @@ class GroupIds:
     def __getitem__(self, owner: str) -> int:
         return self._ids[owner]
 
-    def __contains__(self, owner: str) -> bool:
-        return owner in self._ids
+    def get(self, owner: str) -> int | None:
+        return self._ids.get(owner)
 
     def update(self, add: Iterable[str] = (), remove: Iterable[str] = ()) -> set[str]:
         """Returns the owners, old ones included, whose id is now another one (or is gone, or is new)."""

@@ -37,7 +37,7 @@ class Protocol(StrEnum):
         return {"TCP": 6, "UDP": 17, "SCTP": 132}[self.value]
 
 
-class Problem(Struct, frozen=True):
+class Problem(Struct, frozen=True, gc=False):
     """Something about one object that a person should mend: `field` in dotted Kubernetes spelling."""
 
     kind: str
@@ -49,13 +49,13 @@ class Problem(Struct, frozen=True):
         return f"{self.kind} {self.key}: {self.field}: {self.reason}"
 
 
-class Invalid(Struct, frozen=True):
+class Invalid(Struct, frozen=True, gc=False):
     """In place of a value that cannot be used at all."""
 
     problems: tuple[Problem, ...]
 
 
-class Node(Struct, frozen=True):
+class Node(Struct, frozen=True, gc=False):
     """A node. Key: its name.
 
     `addresses` from the annotation `signalbox.dev/node-addresses`, else from status (length None).
@@ -75,7 +75,7 @@ class Node(Struct, frozen=True):
     problems: tuple[Problem, ...] = ()
 
 
-class Pod(Struct, frozen=True):
+class Pod(Struct, frozen=True, gc=False):
     """A pod that may have a port on a bridge. Key: "NAMESPACE/NAME".
 
     `ips` is empty while the pod has none, when it uses the host's network, and after it has finished.
@@ -90,13 +90,13 @@ class Pod(Struct, frozen=True):
     problems: tuple[Problem, ...] = ()
 
 
-class ServicePort(Struct, frozen=True):
+class ServicePort(Struct, frozen=True, gc=False):
     name: str  # "" when the service has one unnamed port
     protocol: Protocol
     port: int
 
 
-class Service(Struct, frozen=True):
+class Service(Struct, frozen=True, gc=False):
     """A service that Signalbox serves. Key: "NAMESPACE/NAME".
 
     Headless, ExternalName and services of another proxy are not translated: for us they do not exist.
@@ -111,13 +111,13 @@ class Service(Struct, frozen=True):
     problems: tuple[Problem, ...] = ()
 
 
-class EndpointPort(Struct, frozen=True):
+class EndpointPort(Struct, frozen=True, gc=False):
     name: str
     protocol: Protocol
     port: int
 
 
-class Endpoint(Struct, frozen=True):
+class Endpoint(Struct, frozen=True, gc=False):
     """One address of a slice. The three conditions as KEP-1672 reads them (absent ready and serving are true)."""
 
     ip: Ip
@@ -127,7 +127,7 @@ class Endpoint(Struct, frozen=True):
     node: str = ""
 
 
-class EndpointSlice(Struct, frozen=True):
+class EndpointSlice(Struct, frozen=True, gc=False):
     """Key: "NAMESPACE/NAME" of the slice; `service` is "NAMESPACE/NAME" of the service it belongs to."""
 
     namespace: str
@@ -138,7 +138,7 @@ class EndpointSlice(Struct, frozen=True):
     problems: tuple[Problem, ...] = ()
 
 
-class ServiceCidr(Struct, frozen=True):
+class ServiceCidr(Struct, frozen=True, gc=False):
     """Key: the object's name. The ranges that ClusterIPs are taken from."""
 
     name: str
@@ -154,7 +154,7 @@ class MacSource(StrEnum):
     NEIGHBOR = "neighbor"
 
 
-class Settings(Struct, frozen=True):
+class Settings(Struct, frozen=True, gc=False):
     """What an operator decided that changes flows."""
 
     service_cidrs: tuple[Cidr, ...] = ()  # beside those of ServiceCIDR objects
@@ -164,14 +164,14 @@ class Settings(Struct, frozen=True):
     endpoints_per_service_port: int = 1000  # a group has to fit in one OpenFlow message
 
 
-class Port(Struct, frozen=True):
+class Port(Struct, frozen=True, gc=False):
     """A port of a node's bridge as the switch describes it. Observation: absence changes nothing elsewhere."""
 
     number: int
     mac: int
 
 
-class Neighbor(Struct, frozen=True):
+class Neighbor(Struct, frozen=True, gc=False):
     """A MAC that was in force for a node's address when the flows were read back."""
 
     mac: int

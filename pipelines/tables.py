@@ -16,6 +16,9 @@ from pipelines.fields import Field, Item, Part
 from pipelines.flow import Bucket, Flow, match
 
 
+Declared = Field | Part
+
+
 class Stage(StrEnum):
     """Netfilter's words for where a packet is."""
 
@@ -40,8 +43,8 @@ class Table(Struct, frozen=True, eq=False):
     name: str
     stage: Stage
     purpose: str
-    matches: frozenset[Field | Part] = frozenset()
-    sets: frozenset[Field | Part] = frozenset()
+    matches: frozenset[Declared] = frozenset()
+    sets: frozenset[Declared] = frozenset()
     goes: tuple[int, ...] = ()
     calls: tuple[int, ...] = ()
     miss: int | None = None
@@ -86,34 +89,36 @@ class Table(Struct, frozen=True, eq=False):
             raise ContractError(f"table {self.name} does not go to table {table}")
 
 
-_ETHERNET = {f.ETH_TYPE, f.ETH_SRC, f.ETH_DST}
-_IP = {f.ETH_TYPE, f.IP4_SRC, f.IP4_DST, f.IP6_SRC, f.IP6_DST, f.IP_PROTO}
-_ICMP6 = {f.IP_PROTO, f.ICMP6_TYPE, f.ETH_TYPE}
-_PORTS = {f.TCP_DST, f.UDP_DST, f.SCTP_DST}
-_CT = {f.CT_STATE, f.CT_ENTERED_BY, f.CT_SERVICE, f.CT_SNAT_KIND, f.CT_CONNECTION_FACTS}
-_ARP = {f.ETH_TYPE, f.ARP_OP, f.ARP_SPA, f.ARP_TPA, f.ARP_SHA, f.ARP_THA}
-_ND = _ICMP6 | {f.IP6_SRC, f.IP6_DST, f.ND_TARGET, f.ND_SLL, f.ND_TLL}
-_REMEMBER = {f.CT_CONNECTION_FACTS, f.CT_CLIENT_MAC}
+def _these(*fields: Declared) -> frozenset[Declared]:
+    return frozenset(fields)
+
+
+_ETHERNET = _these(f.ETH_TYPE, f.ETH_SRC, f.ETH_DST)
+_IP = _these(f.ETH_TYPE, f.IP4_SRC, f.IP4_DST, f.IP6_SRC, f.IP6_DST, f.IP_PROTO)
+_ICMP6 = _these(f.IP_PROTO, f.ICMP6_TYPE, f.ETH_TYPE)
+_PORTS = _these(f.TCP_DST, f.UDP_DST, f.SCTP_DST)
+_CT = _these(f.CT_STATE, f.CT_ENTERED_BY, f.CT_SERVICE, f.CT_SNAT_KIND, f.CT_CONNECTION_FACTS)
+_ARP = _these(f.ETH_TYPE, f.ARP_OP, f.ARP_SPA, f.ARP_TPA, f.ARP_SHA, f.ARP_THA)
+_ND = _ICMP6 | _these(f.IP6_SRC, f.IP6_DST, f.ND_TARGET, f.ND_SLL, f.ND_TLL)
+_REMEMBER = _these(f.CT_CONNECTION_FACTS, f.CT_CLIENT_MAC)
 
 TABLES: dict[str, Table] = {}
 
 
-def _table(  # noqa: PLR0913  (a declaration: every argument is named where it is called)
+def _table(
     number: int,
     name: str,
     stage: Stage,
     purpose: str,
     *,
-    matches: set[Field | Part] | None = None,
-    sets: set[Field | Part] | None = None,
+    matches: frozenset[Declared] = frozenset(),
+    sets: frozenset[Declared] = frozenset(),
     goes: tuple[int, ...] = (),
     calls: tuple[int, ...] = (),
     miss: int | None = None,
 ) -> Table:
     reach = goes if miss is None or miss in goes else (*goes, miss)
-    table = Table(
-        number, name, stage, purpose, frozenset(matches or ()), frozenset(sets or ()), reach, calls, miss
-    )
+    table = Table(number, name, stage, purpose, matches, sets, reach, calls, miss)
     TABLES[name] = table
     return table
 
@@ -124,8 +129,8 @@ CLASSIFY = _table(
     Stage.VALIDATION,
     "By port: how the packet entered. Frames on the uplink for another MAC are dropped; multicast, VLAN-tagged "
     "frames pass between uplink and host; ARP and neighbour discovery leave to their own tables.",
-    matches={f.IN_PORT, f.VLAN_TCI} | _ETHERNET | _IP | _ICMP6,
-    sets={f.ENTERED_BY, f.OWN_SOURCE, f.CLIENT_MAC},
+    matches=_these(f.IN_PORT, f.VLAN_TCI) | _ETHERNET | _IP | _ICMP6,
+    sets=_these(f.ENTERED_BY, f.OWN_SOURCE, f.CLIENT_MAC),
     goes=(5, 10, 12, 20),
 )
 SPOOF_GUARD = _table(
@@ -134,7 +139,7 @@ SPOOF_GUARD = _table(
     Stage.VALIDATION,
     "A pod sends only with its own MAC and addresses, in Ethernet, ARP, neighbour discovery, IPv4 and IPv6; "
     "no router advertisements, redirects or DHCP server replies from pods.",
-    matches={f.IN_PORT, f.ENTERED_BY, f.UDP_SRC} | _ETHERNET | _IP | _ARP | _ND,
+    matches=_these(f.IN_PORT, f.ENTERED_BY, f.UDP_SRC) | _ETHERNET | _IP | _ARP | _ND,
     goes=(10, 12, 20),
 )
 ARP = _table(
@@ -143,16 +148,16 @@ ARP = _table(
     Stage.NEIGHBORS,
     "Requests and replies are switched by target address to the pod, to gw0 or to the host, whose kernels answer; "
     "the SNAT address is answered here. Pods and the uplink never see each other's ARP.",
-    matches={f.ENTERED_BY} | _ARP,
-    sets={f.ETH_SRC, f.ETH_DST, f.ARP_OP, f.ARP_SPA, f.ARP_TPA, f.ARP_SHA, f.ARP_THA},
+    matches=_these(f.ENTERED_BY) | _ARP,
+    sets=_these(f.ETH_SRC, f.ETH_DST, f.ARP_OP, f.ARP_SPA, f.ARP_TPA, f.ARP_SHA, f.ARP_THA),
 )
 ND = _table(
     12,
     "nd",
     Stage.NEIGHBORS,
     "The same for IPv6: solicitations by target, advertisements by destination.",
-    matches={f.ENTERED_BY} | _ND,
-    sets={f.ICMP6_TYPE, f.ICMP6_CODE},
+    matches=_these(f.ENTERED_BY) | _ND,
+    sets=_these(f.ICMP6_TYPE, f.ICMP6_CODE),
     goes=(13,),
 )
 ND_REPLY = _table(
@@ -160,8 +165,8 @@ ND_REPLY = _table(
     "nd_reply",
     Stage.NEIGHBORS,
     "Second half of a neighbour advertisement made by flows: its fields may be set only once its type is.",
-    matches={f.ENTERED_BY} | _ND,
-    sets={
+    matches=_these(f.ENTERED_BY) | _ND,
+    sets=_these(
         f.ETH_SRC,
         f.ETH_DST,
         f.IP6_SRC,
@@ -171,15 +176,15 @@ ND_REPLY = _table(
         f.ND_TLL,
         f.ND_OPTIONS_TYPE,
         f.ND_RESERVED,
-    },
+    ),
 )
 DESTINATION = _table(
     20,
     "destination",
     Stage.PREROUTING,
     "Per node: which destinations are this node's own addresses, so that service flows can be shared by all nodes.",
-    matches={f.ENTERED_BY} | _IP,
-    sets={f.TO_NODE},
+    matches=_these(f.ENTERED_BY) | _IP,
+    sets=_these(f.TO_NODE),
     miss=24,
 )
 UNSNAT = _table(
@@ -197,7 +202,7 @@ CONNTRACK = _table(
     Stage.CONNTRACK,
     "Connection tracking for everything that a service may concern. Host traffic to and from other addresses "
     "passes untracked, and so does what the host forwards for a pod, which was tracked when the pod sent it.",
-    matches={f.ENTERED_BY, f.TO_NODE, f.OWN_SOURCE} | _IP,
+    matches=_these(f.ENTERED_BY, f.TO_NODE, f.OWN_SOURCE) | _IP,
     goes=(31, 80),
 )
 CONNTRACK_STATE = _table(
@@ -207,8 +212,8 @@ CONNTRACK_STATE = _table(
     "Invalid packets are dropped (those for the host are its own to judge). A request of a service connection, "
     "also a second one before the first reply, takes the connection's SNAT kind; new connections look for a "
     "service; the rest is routed.",
-    matches={f.ENTERED_BY, f.TO_NODE} | _IP | _CT,
-    sets={f.SERVICE, f.SNAT_KIND},
+    matches=_these(f.ENTERED_BY, f.TO_NODE) | _IP | _CT,
+    sets=_these(f.SERVICE, f.SNAT_KIND),
     goes=(40, 43, 70, 80),
 )
 AFFINITY = _table(40, "affinity", Stage.PREROUTING, "Learned choices of services with session affinity.", miss=41)
@@ -217,8 +222,8 @@ SERVICE_LB = _table(
     "service_lb",
     Stage.PREROUTING,
     "A service address and port: the group that chooses an endpoint. Anything else in a service range is refused.",
-    matches=_IP | _PORTS | {f.TCP_FLAGS, f.IP_FRAG},
-    sets={f.ENDPOINT4, f.ENDPOINT_PORT, f.ENDPOINT_IP6},
+    matches=_IP | _PORTS | _these(f.TCP_FLAGS, f.IP_FRAG),
+    sets=_these(f.ENDPOINT4, f.ENDPOINT_PORT, f.ENDPOINT_IP6),
     calls=(42,),
     miss=70,
 )
@@ -227,8 +232,8 @@ ENDPOINT_DNAT = _table(
     "endpoint_dnat",
     Stage.PREROUTING,
     "Commits the connection to the chosen endpoint, with how it entered, its SNAT kind and the client's MAC.",
-    matches={f.ETH_TYPE, f.IP_PROTO, f.ENDPOINT4, f.ENDPOINT_PORT, f.ENDPOINT_IP6},
-    sets={f.SERVICE} | _REMEMBER,
+    matches=_these(f.ETH_TYPE, f.IP_PROTO, f.ENDPOINT4, f.ENDPOINT_PORT, f.ENDPOINT_IP6),
+    sets=_these(f.SERVICE) | _REMEMBER,
     goes=(43,),
     calls=(68,),
 )
@@ -244,8 +249,8 @@ ENDPOINT_PLACE = _table(
     "endpoint_place",
     Stage.PREROUTING,
     "Called by endpoint_dnat: where the chosen endpoint is, seen from this node.",
-    matches={f.ENTERED_BY, f.ENDPOINT_IP4, f.ENDPOINT_IP6} | _IP,
-    sets={f.PLACE},
+    matches=_these(f.ENTERED_BY, f.ENDPOINT_IP4, f.ENDPOINT_IP6) | _IP,
+    sets=_these(f.PLACE),
     calls=(69,),
 )
 SNAT_NEED = _table(
@@ -253,8 +258,8 @@ SNAT_NEED = _table(
     "snat_need",
     Stage.PREROUTING,
     "Called by endpoint_place: which source address the connection gets, by how it entered and where it goes.",
-    matches={f.ENTERED_BY, f.OWN_SOURCE, f.PLACE},
-    sets={f.SNAT_KIND},
+    matches=_these(f.ENTERED_BY, f.OWN_SOURCE, f.PLACE),
+    sets=_these(f.SNAT_KIND),
 )
 ROUTE = _table(
     70,
@@ -262,8 +267,8 @@ ROUTE = _table(
     Stage.ROUTING,
     "Replies by how their connection entered; then local pods, this node, peers, the default: destination MAC and "
     "egress class.",
-    matches={f.ENTERED_BY, f.SERVICE, f.ETH_DST} | _IP | _CT,
-    sets={f.ETH_DST, f.EGRESS, f.OUT_PORT},
+    matches=_these(f.ENTERED_BY, f.SERVICE, f.ETH_DST) | _IP | _CT,
+    sets=_these(f.ETH_DST, f.EGRESS, f.OUT_PORT),
     goes=(75, 80, 100, 105),
 )
 REPLY_PATH = _table(75, "reply_path", Stage.ROUTING, "Learned ways back to outside clients; only learn writes here.")
@@ -272,8 +277,8 @@ L2 = _table(
     "l2",
     Stage.ROUTING,
     "Between host and uplink with the MACs as they are.",
-    matches={f.ENTERED_BY},
-    sets={f.OUT_PORT},
+    matches=_these(f.ENTERED_BY),
+    sets=_these(f.OUT_PORT),
     goes=(105,),
 )
 EGRESS = _table(
@@ -281,8 +286,8 @@ EGRESS = _table(
     "egress",
     Stage.POSTROUTING,
     "Per node: the egress class becomes source MAC, hop limit and output port, so that routes can be shared.",
-    matches={f.EGRESS, f.ENTERED_BY, f.ETH_TYPE},
-    sets={f.ETH_SRC, f.ETH_DST, f.OUT_PORT},
+    matches=_these(f.EGRESS, f.ENTERED_BY, f.ETH_TYPE),
+    sets=_these(f.ETH_SRC, f.ETH_DST, f.OUT_PORT),
     goes=(105,),
 )
 CT_COMMIT = _table(
@@ -291,8 +296,8 @@ CT_COMMIT = _table(
     Stage.POSTROUTING,
     "New plain connections are remembered with how they entered. A translation to nothing keeps a plain and a "
     "translated connection from sharing one reply tuple.",
-    matches={f.ETH_TYPE} | _CT,
-    sets=set(_REMEMBER),
+    matches=_these(f.ETH_TYPE) | _CT,
+    sets=_REMEMBER,
     goes=(110,),
     miss=106,
 )
@@ -301,7 +306,7 @@ SNAT = _table(
     "snat",
     Stage.POSTROUTING,
     "Service connections whose replies must come back to this node get its SNAT address as source.",
-    matches={f.ETH_TYPE, f.SNAT_KIND},
+    matches=_these(f.ETH_TYPE, f.SNAT_KIND),
     goes=(108, 110),
     miss=110,
 )
@@ -310,7 +315,7 @@ HAIRPIN = _table(
     "hairpin",
     Stage.POSTROUTING,
     "A client that is its own endpoint sees the virtual address as its peer.",
-    matches={f.ETH_TYPE, f.SNAT_KIND},
+    matches=_these(f.ETH_TYPE, f.SNAT_KIND),
     goes=(110,),
     miss=110,
 )
@@ -320,7 +325,7 @@ OUTPUT = _table(
     Stage.OUTPUT,
     "A translation that was wanted and not done is dropped and counted; else out, also by the port it came in "
     "where that is meant.",
-    matches={f.ENTERED_BY, f.SERVICE, f.SNAT_KIND, f.EGRESS} | _CT,
+    matches=_these(f.ENTERED_BY, f.SERVICE, f.SNAT_KIND, f.EGRESS) | _CT,
 )
 
 RESERVED = {

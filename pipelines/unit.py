@@ -54,7 +54,7 @@ class Tuple(NamedTuple):
     endpoint_port: int
 
 
-class Unit(Struct, frozen=True):
+class Unit(Struct, frozen=True, gc=False):
     flows: tuple[Flow, ...] = ()
     groups: tuple[Group, ...] = ()
     allowed: frozenset[Tuple] = frozenset()

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from pipelines import fields as f
 from pipelines.actions import LOCAL_PORT, load, move
-from pipelines.addresses import Ip, link_local
+from pipelines.addresses import Cidr, Ip, link_local
 from pipelines.derived import Derived, LocalPod, NodeNetwork
 from pipelines.feature import Feature, unit
 from pipelines.fields import Egress, Entered, ct_state
@@ -113,7 +113,7 @@ def local_pod(pod: LocalPod, view: NodeView) -> Unit:
 
 def peer(network: NodeNetwork, view: SegmentView) -> Unit:
     """Packets for another node and its pods."""
-    destinations = [*network.cidrs, *network.addresses]
+    destinations: list[Ip | Cidr] = [*network.cidrs, *network.addresses]
     mac = network.mac.mac if network.mac and view.neighbours(network) else None
     return unit(_to_peer(f.destination(to), mac) for to in destinations if to.family == view.family)
 

@@ -29,9 +29,7 @@ HASH_FIELDS = (f.IP4_SRC, f.IP4_DST, f.IP6_SRC, f.IP6_DST, f.TCP_SRC, f.TCP_DST,
 
 def _mid_stream(*conditions: f.Item) -> Flow:
     """TCP that is not a new connection's first segment is refused, not given to another endpoint (rule R9)."""
-    return SERVICE_LB.flow(
-        250, (f.IP_PROTO.eq(f.TCP), *conditions, f.TCP_FLAGS.masked(0, f.TCP_SYN)), *REJECT
-    )
+    return SERVICE_LB.flow(250, (f.IP_PROTO.eq(f.TCP), *conditions, f.TCP_FLAGS.masked(0, f.TCP_SYN)), *REJECT)
 
 
 def service_range(cidr: Cidr, view: FleetView) -> Unit:

@@ -86,9 +86,7 @@ def client_itself(pod: LocalPod, view: NodeView) -> Unit:
     """A pod that was given itself as endpoint."""
     del view
     return unit(
-        _place(
-            250, (f.ENTERED_BY.eq(Entered.POD), *f.source(ip), *f.endpoint(ip)), Place.CLIENT_ITSELF
-        )
+        _place(250, (f.ENTERED_BY.eq(Entered.POD), *f.source(ip), *f.endpoint(ip)), Place.CLIENT_ITSELF)
         for ip in pod.ips
     )
 
@@ -96,9 +94,7 @@ def client_itself(pod: LocalPod, view: NodeView) -> Unit:
 def peer_places(network: NodeNetwork, view: SegmentView) -> Unit:
     """Endpoints on other nodes: reached directly, or by way of the host while the MAC is unknown."""
     direct = network.mac is not None and view.neighbours(network)
-    pod, host = (
-        (Place.PEER_POD, Place.PEER_HOST) if direct else (Place.PEER_POD_BY_GATEWAY, Place.PEER_HOST_BY_GATEWAY)
-    )
+    pod, host = (Place.PEER_POD, Place.PEER_HOST) if direct else (Place.PEER_POD_BY_GATEWAY, Place.PEER_HOST_BY_GATEWAY)
     flows = [_place(100, f.endpoint(cidr), pod) for cidr in network.cidrs if cidr.family == view.family]
     flows += [_place(100, f.endpoint(ip), host) for ip in network.addresses if ip.family == view.family]
     return unit(flows)
