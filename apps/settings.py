@@ -1,0 +1,399 @@
+"""What an operator may set: one YAML file, and options of the command that win over it.
+
+`ryu-manager apps.fabric apps.inspection` reads the file named in SIGNALBOX_CONFIG; `signalbox run` reads the
+same file and adds its options; `signalbox check` reads it with the same parser. Every problem is collected, and
+each names its key: a typing error in one key must not hide the next one. What a key means is written beside
+it, and docs/configuration.md is made from that.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_type_hints
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Meta, Struct
+
+from k8s_bridge.documents import BrokenFile, documents
+from pipelines.addresses import BITS, Cidr, parse_cidr, parse_ip
+from pipelines.model import MacSource, Settings
+
+if TYPE_CHECKING:
+    from controller.settings import SwitchSettings
+
+VARIABLE = "SIGNALBOX_CONFIG"
+KUBECONFIG = "kubeconfig:"
+DEFAULTS = Settings()
+
+Seconds = Annotated[float, Meta(gt=0)]
+
+
+def _means(words: str) -> Meta:
+    return Meta(description=words)
+
+
+class ConfigError(Exception):
+    """`problems`: one line for each thing that is wrong, "KEY: REASON"."""
+
+    def __init__(self, problems: list[str], origin: str = "") -> None:
+        self.problems = [f"{origin}: {problem}" if origin else problem for problem in problems]
+        super().__init__("\n".join(self.problems))
+
+
+class Listen(NamedTuple):
+    """Where to listen. `host` without the brackets of an IPv6 address."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class SourceAddress(NamedTuple):
+    """`place`: the directory or kubeconfig file; "" in a cluster."""
+
+    kind: Literal["directory", "kubeconfig", "in-cluster"]
+    place: str = ""
+
+
+class Tls(Struct, frozen=True, forbid_unknown_fields=True):
+    """With it, switches must connect by TLS and show a certificate of the same authority."""
+
+    ca: Annotated[str, _means("File (PEM) of the authorities that sign the switches' certificates.")]
+    certificate: Annotated[str, _means("File (PEM) of the controller's certificate and its chain.")]
+    key: Annotated[str, _means("File (PEM) of the certificate's private key.")]
+
+
+class Guard(Struct, frozen=True, forbid_unknown_fields=True):
+    """When removals are held back because they look like an accident."""
+
+    share: Annotated[
+        float, Meta(ge=0, le=1), _means("A switch that would lose more than this share of its own flows at once …")
+    ] = 0.3
+    at_least: Annotated[int, Meta(ge=0), _means("… and more flows than this many keeps them for now.")] = 30
+    confirm_after: Annotated[
+        Seconds,
+        _means("Seconds after which a second look (at the switch, at the list of objects) may agree to removals."),
+    ] = 30.0
+
+
+class Config(Struct, frozen=True, forbid_unknown_fields=True):
+    """All settings. Built by `load`, which checks what the types alone do not say."""
+
+    source: Annotated[
+        str,
+        _means(
+            "Where the cluster's objects come from: a directory of manifests, `kubeconfig:FILE`, or `in-cluster` "
+            "(the pod's service account). Required, here or by `--source`."
+        ),
+    ] = ""
+    api_servers: Annotated[
+        tuple[str, ...],
+        _means("URLs of API servers, tried in turn, in place of the one that the credentials name."),
+    ] = ()
+    ofp_listen: Annotated[
+        str, _means("ADDRESS:PORT where switches connect; `[::]:6653` for IPv6, which takes IPv4 too.")
+    ] = "0.0.0.0:6653"
+    rest_listen: Annotated[
+        str, _means("ADDRESS:PORT of REST, health checks and metrics. There is no authentication: keep it local.")
+    ] = "127.0.0.1:8080"
+    tls: Annotated[Tls | None, _means("Set all three of its keys, or none (plain TCP).")] = None
+    mode: Annotated[
+        Literal["program", "observe"],
+        _means("`observe` reads switches back and shows what it would change, and writes nothing to any of them."),
+    ] = "program"
+    observe_nodes: Annotated[tuple[str, ...], _means("Names of nodes whose switches are only observed.")] = ()
+    mac_sources: Annotated[
+        tuple[MacSource, ...],
+        _means(
+            "Where the MAC of a peer's uplink comes from, the first that knows it: `switch` (its own port "
+            "description), `annotation`. While nothing knows it, its traffic goes by gw0 and the host."
+        ),
+    ] = DEFAULTS.mac_sources
+    service_cidrs: Annotated[tuple[str, ...], _means("Ranges of ClusterIPs, beside those of ServiceCIDR objects.")] = ()
+    virtual_ip4: Annotated[
+        str, _means("IPv4 address that a pod sees as its peer when a service leads it to itself. Not used elsewhere.")
+    ] = str(DEFAULTS.virtual_ip4)
+    virtual_ip6: Annotated[str, _means("The same for IPv6.")] = str(DEFAULTS.virtual_ip6)
+    endpoints_per_service_port: Annotated[
+        int,
+        Meta(ge=1, le=DEFAULTS.endpoints_per_service_port),
+        _means("Most endpoints that one service port uses, lowest addresses first; more are reported."),
+    ] = DEFAULTS.endpoints_per_service_port
+    audit_interval: Annotated[
+        float, Meta(ge=0), _means("Seconds between two comparisons of a switch with what it should hold; 0: never.")
+    ] = 300.0
+    echo_interval: Annotated[Seconds, _means("Seconds between two echo requests to a switch.")] = 5.0
+    echo_timeout: Annotated[Seconds, _means("Seconds without an answer after which a connection is closed.")] = 15.0
+    guard: Annotated[Guard, _means("Removals that look like an accident.")] = Guard()
+    reject_rate: Annotated[
+        int, Meta(ge=1), _means("Refused packets a second that one switch may send to the controller for an answer.")
+    ] = 50
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], _means("Least level that is logged.")] = "info"
+
+    @property
+    def source_address(self) -> SourceAddress:
+        return parse_source(self.source)
+
+    @property
+    def ofp_address(self) -> Listen:
+        return parse_listen(self.ofp_listen)
+
+    @property
+    def rest_address(self) -> Listen:
+        return parse_listen(self.rest_listen)
+
+    def fabric_settings(self) -> Settings:
+        """The part that changes flows."""
+        return Settings(
+            service_cidrs=tuple(parse_cidr(text) for text in self.service_cidrs),
+            mac_sources=self.mac_sources,
+            virtual_ip4=parse_ip(self.virtual_ip4),
+            virtual_ip6=parse_ip(self.virtual_ip6),
+            endpoints_per_service_port=self.endpoints_per_service_port,
+        )
+
+    def switch_settings(self) -> "SwitchSettings":
+        """The part about switches. Imports eventlet: patch first."""
+        from controller.connection import Patience
+        from controller.guard import GuardRule
+        from controller.settings import SwitchSettings
+
+        return SwitchSettings(
+            patience=Patience(echo_interval=self.echo_interval, echo_timeout=self.echo_timeout),
+            guard=GuardRule(self.guard.share, self.guard.at_least, self.guard.confirm_after),
+            audit_interval=self.audit_interval,
+            observe_all=self.mode == "observe",
+            observe_nodes=frozenset(self.observe_nodes),
+            reject_packets=self.reject_rate,
+            reject_burst=self.reject_rate,
+        )
+
+
+NESTED: dict[str, type[Struct]] = {"tls": Tls, "guard": Guard}
+
+
+# --- reading ----------------------------------------------------------------------------------------------------
+
+
+def load(path: Path | str | None = None, overrides: Mapping[str, Any] | None = None) -> Config:
+    """The settings of a file, or the defaults, with `overrides` by dotted key; None there means not given.
+
+    Raises ConfigError with everything that is wrong. Relative paths in the file start at the file's folder.
+    """
+    raw = {} if path is None else _anchored(_read(Path(path)), Path(path).parent)
+    for key, value in (overrides or {}).items():
+        if value is not None:
+            _place(raw, key.split("."), value)
+    problems: list[str] = []
+    values = _converted(Config, raw, "", problems)
+    if not raw.get("source"):
+        problems.append(
+            "source: required: a directory of manifests, kubeconfig:FILE or in-cluster, here or by --source"
+        )
+    for key, check in _CHECKS.items():
+        if key in raw and key in values:
+            problems += (f"{key}: {reason}" for reason in _reasons(check, values[key]))
+    if not problems:
+        config = Config(**values)
+        problems += _together(config)
+    if problems:
+        raise ConfigError(problems, "" if path is None else str(path))
+    return config
+
+
+_current: list[Config] = []
+
+
+def use(config: Config) -> None:
+    """`signalbox run` hands over what it has read; the apps of this process get it by `current`."""
+    _current[:] = [config]
+
+
+def current() -> Config:
+    """The settings of this process: those handed over by `use`, else of the file in SIGNALBOX_CONFIG."""
+    if not _current:
+        path = os.environ.get(VARIABLE)
+        if not path:
+            raise ConfigError([f"no settings: name the file in {VARIABLE}, or start with `signalbox run`"])
+        use(load(path))
+    return _current[0]
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = list(documents(path.name, path.read_bytes()))
+    except OSError as error:
+        raise ConfigError([f"cannot be read: {error.strerror}"], str(path)) from error
+    except BrokenFile as error:
+        raise ConfigError([error.reason], f"{path}:{error.line}" if error.line else str(path)) from error
+    if len(found) > 1:
+        raise ConfigError(["holds more than one document"], f"{path}:{found[1].line}")
+    content = found[0].content if found else {}
+    if not isinstance(content, dict):
+        raise ConfigError([f"expected keys with values, got {type(content).__name__}"], str(path))
+    return content
+
+
+def _anchored(raw: dict[str, Any], folder: Path) -> dict[str, Any]:
+    source = raw.get("source")
+    if isinstance(source, str) and source not in ("", "in-cluster"):
+        scheme = KUBECONFIG if source.startswith(KUBECONFIG) else ""
+        raw["source"] = scheme + str(folder / source.removeprefix(scheme))
+    if isinstance(raw.get("tls"), dict):
+        raw["tls"] = {key: str(folder / name) if isinstance(name, str) else name for key, name in raw["tls"].items()}
+    return raw
+
+
+def _place(raw: dict[str, Any], path: list[str], value: Any) -> None:
+    for name in path[:-1]:
+        inner = raw.get(name)
+        raw[name] = dict(inner) if isinstance(inner, dict) else {}
+        raw = raw[name]
+    raw[path[-1]] = value
+
+
+def _converted(struct: type[Struct], raw: Mapping[Any, Any], prefix: str, problems: list[str]) -> dict[str, Any]:
+    """The arguments of `struct` that `raw` gives, each converted by itself."""
+    types = get_type_hints(struct, include_extras=True)
+    values = {}
+    for key, value in raw.items():
+        if key not in types:
+            problems.append(f"unknown key `{prefix}{key}`; known: {', '.join(prefix + name for name in types)}")
+            continue
+        inner = NESTED.get(key) if struct is Config else None
+        if inner is not None and isinstance(value, dict):
+            before = len(problems)
+            arguments = _converted(inner, value, f"{prefix}{key}.", problems)
+            required = [field.name for field in msgspec.structs.fields(inner) if field.required]
+            problems += (f"{prefix}{key}.{name}: required" for name in required if name not in value)
+            if len(problems) == before:
+                values[key] = inner(**arguments)
+            continue
+        try:
+            values[key] = msgspec.convert(value, types[key])
+        except msgspec.ValidationError as error:
+            problems.append(f"{prefix}{key}{_reason(error, types[key])}")
+    return values
+
+
+def _reason(error: msgspec.ValidationError, wanted: Any) -> str:
+    """`[PLACE]: REASON` from msgspec's "Reason - at `$[PLACE]`", with the choices where there are some."""
+    reason, _, where = str(error).partition(" - at `$")
+    known = choices(wanted)
+    if known and reason.startswith("Invalid enum value"):
+        reason += f"; choose from {', '.join(known)}"
+    return f"{where.rstrip('`')}: {reason[0].lower()}{reason[1:]}"
+
+
+def choices(wanted: Any) -> list[str]:
+    """The words that a setting of this type may hold; empty when any will do."""
+    known = msgspec.inspect.type_info(wanted)
+    while isinstance(known, msgspec.inspect.Metadata | msgspec.inspect.VarTupleType):
+        known = known.type if isinstance(known, msgspec.inspect.Metadata) else known.item_type
+    if isinstance(known, msgspec.inspect.EnumType):
+        return [one.value for one in known.cls if one is not MacSource.NEIGHBOR]
+    return [str(one) for one in known.values] if isinstance(known, msgspec.inspect.LiteralType) else []
+
+
+# --- what the types do not say ----------------------------------------------------------------------------------
+
+
+def parse_listen(text: str) -> Listen:
+    """`ADDRESS:PORT` or `[ADDRESS]:PORT`; raises ValueError."""
+    host, colon, port = text.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise ValueError(f"{text!r}: put an IPv6 address in brackets, as in [::]:6653")
+    if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 1 << 16:
+        raise ValueError(f"{text!r} is not of the form ADDRESS:PORT, as in 0.0.0.0:6653")
+    parse_ip(host)
+    return Listen(host, int(port))
+
+
+def parse_source(text: str) -> SourceAddress:
+    """Raises ValueError."""
+    if text == "in-cluster":
+        return SourceAddress("in-cluster")
+    if text.startswith(KUBECONFIG):
+        file = text.removeprefix(KUBECONFIG)
+        if not file:
+            raise ValueError("kubeconfig: names no file")
+        return SourceAddress("kubeconfig", file)
+    return SourceAddress("directory", text)
+
+
+def _url(text: str) -> None:
+    parts = urlsplit(text)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(f"{text!r} is not a URL, as in https://192.0.2.1:6443")
+    _ = parts.port  # raises ValueError when it is none
+
+
+def _mac_sources(sources: tuple[MacSource, ...]) -> None:
+    if MacSource.NEIGHBOR in sources:
+        raise ValueError("`neighbor` is not available yet; choose from switch, annotation")
+    if len(set(sources)) < len(sources):
+        raise ValueError("a source is named twice")
+
+
+def _address(family: int) -> Callable[[str], None]:
+    def check(text: str) -> None:
+        if parse_ip(text).family != family:
+            raise ValueError(f"{text} is not an IPv{family} address")
+
+    return check
+
+
+def _each(check: Callable[[str], Any]) -> Callable[[tuple[str, ...]], None]:
+    def check_all(texts: tuple[str, ...]) -> None:
+        for text in texts:
+            check(text)
+
+    return check_all
+
+
+def _files(tls: Tls | None) -> None:
+    for name in (tls.ca, tls.certificate, tls.key) if tls else ():
+        try:
+            Path(name).open("rb").close()
+        except OSError as error:
+            raise ValueError(f"{name} cannot be read: {error.strerror}") from error
+
+
+_CHECKS: dict[str, Callable[[Any], Any]] = {
+    "source": parse_source,
+    "api_servers": _each(_url),
+    "ofp_listen": parse_listen,
+    "rest_listen": parse_listen,
+    "tls": _files,
+    "mac_sources": _mac_sources,
+    "service_cidrs": _each(parse_cidr),
+    "virtual_ip4": _address(4),
+    "virtual_ip6": _address(6),
+}
+
+
+def _reasons(check: Callable[[Any], Any], value: Any) -> Iterator[str]:
+    try:
+        check(value)
+    except ValueError as error:
+        yield str(error)
+
+
+def _together(config: Config) -> Iterator[str]:
+    """What single keys do not show."""
+    if config.echo_timeout <= config.echo_interval:
+        yield "echo_timeout: has to be longer than echo_interval"
+    if config.ofp_address.port == config.rest_address.port:
+        yield f"rest_listen: port {config.rest_address.port} is that of ofp_listen"
+    if config.api_servers and config.source_address.kind == "directory":
+        yield "api_servers: source is a directory, which has none"
+    settings = config.fabric_settings()
+    for key, ip in (("virtual_ip4", settings.virtual_ip4), ("virtual_ip6", settings.virtual_ip6)):
+        for cidr in settings.service_cidrs:
+            if cidr.overlaps(Cidr(ip.family, ip.value, BITS[ip.family])):
+                yield f"{key}: {ip} lies in {cidr} of service_cidrs"
