@@ -20,6 +20,7 @@ from apps import assembly, settings
 from apps.evidence import peer_macs
 from controller.fleet import Fleet
 from controller.hub import Bell, Gate, Slices
+from controller.listener import Listener
 from controller.readback import FlowRow
 from controller.reject import Refuser
 from controller.session import Hooks
@@ -43,7 +44,7 @@ class Fabric(app_manager.RyuApp):
         super().__init__(*args, **kwargs)
         self.name = "fabric"
         try:
-            self.config = settings.from_environment()
+            self.config = settings.current()
             self.source = assembly.source(self.config, self, hub.spawn)
             tls = assembly.tls_context(self.config)
         except (settings.ConfigError, ValueError, OSError) as error:
@@ -58,8 +59,8 @@ class Fabric(app_manager.RyuApp):
             packet_in=dict.fromkeys((NUMBERS[name] for name in REJECTING), refuser),
         )
         self.refuser = refuser
-        self.switches = Switches(self.fleet, assembly.switch_settings(self.config), hooks)
-        self.listener = assembly.listener(self.config, self.switches, tls)
+        self.switches = Switches(self.fleet, self.config.switch_settings(), hooks)
+        self.listener = Listener(self.config.ofp_address, self.switches, tls)
         self.compile_seconds = self.stall = 0.0
         self.compilations = 0
         self._synced = False

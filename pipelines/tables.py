@@ -15,7 +15,6 @@ from pipelines.actions import Action, Ct, Goto, Move, Resubmit, SetField, ToGrou
 from pipelines.fields import Field, Item, Part
 from pipelines.flow import Bucket, Flow, match
 
-
 Declared = Field | Part
 
 
