@@ -9,12 +9,12 @@ it, and docs/configuration.md is made from that.
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_type_hints
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import msgspec
 from msgspec import Meta, Struct
 
+from apps import forms
 from k8s_bridge.documents import BrokenFile, documents
 from pipelines.addresses import BITS, Cidr, parse_cidr, parse_ip
 from pipelines.model import MacSource, Settings
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from controller.settings import SwitchSettings
 
 VARIABLE = "SIGNALBOX_CONFIG"
-KUBECONFIG = "kubeconfig:"
 DEFAULTS = Settings()
 
 Seconds = Annotated[float, Meta(gt=0)]
@@ -39,23 +38,6 @@ class ConfigError(Exception):
     def __init__(self, problems: list[str], origin: str = "") -> None:
         self.problems = [f"{origin}: {problem}" if origin else problem for problem in problems]
         super().__init__("\n".join(self.problems))
-
-
-class Listen(NamedTuple):
-    """Where to listen. `host` without the brackets of an IPv6 address."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-class SourceAddress(NamedTuple):
-    """`place`: the directory or kubeconfig file; "" in a cluster."""
-
-    kind: Literal["directory", "kubeconfig", "in-cluster"]
-    place: str = ""
 
 
 class Tls(Struct, frozen=True, forbid_unknown_fields=True):
@@ -134,16 +116,16 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     log_level: Annotated[Literal["debug", "info", "warning", "error"], _means("Least level that is logged.")] = "info"
 
     @property
-    def source_address(self) -> SourceAddress:
-        return parse_source(self.source)
+    def source_address(self) -> forms.SourceAddress:
+        return forms.parse_source(self.source)
 
     @property
-    def ofp_address(self) -> Listen:
-        return parse_listen(self.ofp_listen)
+    def ofp_address(self) -> forms.Listen:
+        return forms.parse_listen(self.ofp_listen)
 
     @property
-    def rest_address(self) -> Listen:
-        return parse_listen(self.rest_listen)
+    def rest_address(self) -> forms.Listen:
+        return forms.parse_listen(self.rest_listen)
 
     def fabric_settings(self) -> Settings:
         """The part that changes flows."""
@@ -208,11 +190,11 @@ _current: list[Config] = []
 
 
 def use(config: Config) -> None:
-    """`signalbox run` hands over what it has read; the apps of this process get it by `current`."""
+    """`signalbox run` hands over what it has read; the apps of this process get it by `from_environment`."""
     _current[:] = [config]
 
 
-def current() -> Config:
+def from_environment() -> Config:
     """The settings of this process: those handed over by `use`, else of the file in SIGNALBOX_CONFIG."""
     if not _current:
         path = os.environ.get(VARIABLE)
@@ -240,7 +222,7 @@ def _read(path: Path) -> dict[str, Any]:
 def _anchored(raw: dict[str, Any], folder: Path) -> dict[str, Any]:
     source = raw.get("source")
     if isinstance(source, str) and source not in ("", "in-cluster"):
-        scheme = KUBECONFIG if source.startswith(KUBECONFIG) else ""
+        scheme = forms.KUBECONFIG if source.startswith(forms.KUBECONFIG) else ""
         raw["source"] = scheme + str(folder / source.removeprefix(scheme))
     if isinstance(raw.get("tls"), dict):
         raw["tls"] = {key: str(folder / name) if isinstance(name, str) else name for key, name in raw["tls"].items()}
@@ -301,79 +283,16 @@ def choices(wanted: Any) -> list[str]:
 # --- what the types do not say ----------------------------------------------------------------------------------
 
 
-def parse_listen(text: str) -> Listen:
-    """`ADDRESS:PORT` or `[ADDRESS]:PORT`; raises ValueError."""
-    host, colon, port = text.rpartition(":")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    elif ":" in host:
-        raise ValueError(f"{text!r}: put an IPv6 address in brackets, as in [::]:6653")
-    if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 1 << 16:
-        raise ValueError(f"{text!r} is not of the form ADDRESS:PORT, as in 0.0.0.0:6653")
-    parse_ip(host)
-    return Listen(host, int(port))
-
-
-def parse_source(text: str) -> SourceAddress:
-    """Raises ValueError."""
-    if text == "in-cluster":
-        return SourceAddress("in-cluster")
-    if text.startswith(KUBECONFIG):
-        file = text.removeprefix(KUBECONFIG)
-        if not file:
-            raise ValueError("kubeconfig: names no file")
-        return SourceAddress("kubeconfig", file)
-    return SourceAddress("directory", text)
-
-
-def _url(text: str) -> None:
-    parts = urlsplit(text)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError(f"{text!r} is not a URL, as in https://192.0.2.1:6443")
-    _ = parts.port  # raises ValueError when it is none
-
-
-def _mac_sources(sources: tuple[MacSource, ...]) -> None:
-    if MacSource.NEIGHBOR in sources:
-        raise ValueError("`neighbor` is not available yet; choose from switch, annotation")
-    if len(set(sources)) < len(sources):
-        raise ValueError("a source is named twice")
-
-
-def _address(family: int) -> Callable[[str], None]:
-    def check(text: str) -> None:
-        if parse_ip(text).family != family:
-            raise ValueError(f"{text} is not an IPv{family} address")
-
-    return check
-
-
-def _each(check: Callable[[str], Any]) -> Callable[[tuple[str, ...]], None]:
-    def check_all(texts: tuple[str, ...]) -> None:
-        for text in texts:
-            check(text)
-
-    return check_all
-
-
-def _files(tls: Tls | None) -> None:
-    for name in (tls.ca, tls.certificate, tls.key) if tls else ():
-        try:
-            Path(name).open("rb").close()
-        except OSError as error:
-            raise ValueError(f"{name} cannot be read: {error.strerror}") from error
-
-
 _CHECKS: dict[str, Callable[[Any], Any]] = {
-    "source": parse_source,
-    "api_servers": _each(_url),
-    "ofp_listen": parse_listen,
-    "rest_listen": parse_listen,
-    "tls": _files,
-    "mac_sources": _mac_sources,
-    "service_cidrs": _each(parse_cidr),
-    "virtual_ip4": _address(4),
-    "virtual_ip6": _address(6),
+    "source": forms.parse_source,
+    "api_servers": forms.each(forms.url),
+    "ofp_listen": forms.parse_listen,
+    "rest_listen": forms.parse_listen,
+    "tls": lambda tls: forms.each(forms.readable)((tls and (tls.ca, tls.certificate, tls.key)) or ()),
+    "mac_sources": forms.mac_sources,
+    "service_cidrs": forms.each(parse_cidr),
+    "virtual_ip4": forms.address(4),
+    "virtual_ip6": forms.address(6),
 }
 
 
