@@ -293,15 +293,11 @@ class Lab:
     def remove_pods(self, keys: Iterable[str]) -> None:
         """Ends what runs in these pods and removes them; raises LabError for one that is not there."""
         pods = [self.pod(key) for key in keys]
-        for node, theirs in _by_node(pods).items():
-            self.run(node, *switch.remove_ports(theirs))
-            forget = "".join(script.forget_port(pod.port) for pod in theirs)
-            netns.run_scripts([self._script(node, forget, "ports")])
         names = [netns.of_pod(self.name, pod.namespace, pod.name) for pod in pods]
         netns.end(netns.processes(names), patience=0.2)
-        # The veth goes now, not when the kernel comes to it: the next pod of that name has the same port.
-        for pod in pods:
-            self.run(pod.node, "ip", "link", "delete", pod.port, check=False)
+        for node, theirs in _by_node(pods).items():
+            self.run(node, *switch.remove_ports(theirs))
+            netns.run_scripts([self._script(node, script.forget_ports(theirs), "ports")])
         netns.delete(names)
         self._keep(pods=tuple(pod for pod in self.plan.pods if pod not in pods))
 

@@ -14,6 +14,7 @@ from lab import netns, switch
 from lab.plan import CONTROLLER_ADDRESS, Node, Plan, Pod, Route, Station
 
 IP4, IP6 = "/proc/sys/net/ipv4/conf", "/proc/sys/net/ipv6/conf"
+LEAVING = 5  # a group of devices
 
 
 def namespaces(plan: Plan) -> list[str]:
@@ -150,9 +151,21 @@ def masquerade(plan: Plan, node: Node) -> str:
     return _nft(["table inet pods_out", "delete table inet pods_out", "table inet pods_out {", *sets, *chain, "}"])
 
 
-def forget_port(device: str) -> str:
-    """Undoes the silencing of a device that goes away, so that its name means nothing later."""
-    return f"nft delete table netdev {_table(device)} 2>/dev/null || true\n"
+def forget_ports(pods: Iterable[Pod]) -> str:
+    """Takes away a node's ends of the cables of pods that go.
+
+    At once, not when the kernel comes to it: the next pod of that name has the same port. As one group of devices,
+    because the kernel takes its time for every single one.
+    """
+    devices = [pod.port for pod in pods]
+    tables = _nft(
+        line
+        for device in devices
+        for line in (f"table netdev {_table(device)}", f"delete table netdev {_table(device)}")
+    )
+    links = [f"link set {device} group {LEAVING}" for device in devices]
+    # Not an error: with a namespace that somebody has deleted, its cable went too.
+    return tables + "set +e\n" + _input("ip -force -batch -", [*links, f"link delete group {LEAVING}"]) + "true\n"
 
 
 def _taps(devices: list[str]) -> str:

@@ -233,6 +233,7 @@ def test_sync_makes_and_removes_pods_as_the_manifests_do(lab: Lab, directory: Pa
     assert lab.pod("fresh").port in lab.port_counters("n1")
     with pytest.raises(LabError, match="nothing is called that"):
         lab.run("a", "true")
+    subprocess.run(["ip", "netns", "delete", lab.namespace("fresh")], check=True)  # by hand, which must not matter
     assert set(lab.sync(DEMO).added) == {"default/a", "default/b"}
     assert lab.sync(DEMO) == ((), (), ())
     lab.run("a", "ping", "-c1", "-W2", "fd00:10:1::11")
