@@ -1,0 +1,57 @@
+"""Connections that no unit allows any more: their conntrack entries are flushed.
+
+A UDP client that keeps its port would go on reaching a removed endpoint for as long as it sends. After a
+round was committed, what the old units allowed and no unit of the switch allows now is flushed by exact
+service address and endpoint, in the service zone only. TCP is left alone: its ends notice by themselves.
+
+Open vSwitch 3.1 may leave entries behind a flush that does not name the client, so it is repeated, and once
+more a second later for connections that were committed by packets still on their way. A flush is executed
+for a slave too, so only a session that is master may call this.
+"""
+
+from collections.abc import Collection, Iterable, Iterator
+
+from controller import encode
+from controller.connection import Connection
+from controller.fleet import FLUSHED, Fleet
+from controller.round import Installed, Step
+from pipelines.fields import SERVICE_ZONE
+from pipelines.unit import Scope, Tuple
+
+REPEATS = 3
+
+
+def gone(steps: Iterable[Step], fleet: Fleet, scopes: Collection[Scope], kept: Iterable[Installed]) -> set[Tuple]:
+    """What these steps no longer allow. `kept`: what the switch holds of units that it refused to change."""
+    candidates = {
+        connection
+        for step in steps
+        if step.old is not None and (step.new is None or step.new.allowed != step.old.allowed)
+        for connection in step.old.allowed
+        if connection.protocol in FLUSHED
+    }
+    if not candidates:
+        return candidates
+    for installed in kept:
+        candidates -= installed.allowed
+    return {connection for connection in candidates if not fleet.allows(scopes, connection)}
+
+
+def changed_frontends(steps: Iterable[Step], read: Installed) -> set[Tuple]:
+    """After a read-back, when the old units are not known: the frontends whose group the switch had otherwise.
+
+    Each as a Tuple without endpoint (port 0): every connection of the frontend is flushed.
+    """
+    frontends = set()
+    for step in steps:
+        if step.new is None or step.unit is None:
+            continue
+        if any(number in read.groups and read.groups[number].content != group.content for number, group in step.new.groups.items()):
+            frontends |= {allowed._replace(endpoint_port=0) for allowed in step.new.allowed if allowed.protocol in FLUSHED}
+    return {frontend._replace(endpoint=frontend.frontend) for frontend in frontends}
+
+
+def messages(connection: Connection, connections: Iterable[Tuple]) -> Iterator[bytes]:
+    for one in sorted(connections):
+        for _ in range(REPEATS):
+            yield encode.ct_flush(connection.next_xid(), SERVICE_ZONE, one)

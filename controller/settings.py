@@ -1,0 +1,25 @@
+"""What an operator may set about switches. Times in seconds."""
+
+from msgspec import Struct
+
+from controller.connection import Patience
+from controller.guard import GuardRule
+
+
+class SwitchSettings(Struct, frozen=True):
+    patience: Patience = Patience()
+    guard: GuardRule = GuardRule()
+    audit_interval: float = 300  # jittered by a tenth; 0: no audits
+    bundle_timeout: float = 30  # for each wait inside a bundle; afterwards its outcome is unknown
+    bundle_messages: int = 50_000  # a round of more is cut
+    probe_timeout: float = 3  # for a switch whose datapath id a second connection claims
+    readings: int = 4  # switches that are read back at once
+    flush_again: float = 1
+    observe_all: bool = False
+    observe_nodes: frozenset[str] = frozenset()
+    reject_packets: int = 200  # packets a second to refuse, per switch (its meter)
+    reject_burst: int = 100
+
+    def observes(self, node: str) -> bool:
+        """Whether this node's switch is only looked at."""
+        return self.observe_all or node in self.observe_nodes

@@ -1,0 +1,168 @@
+"""All switches that are connected: who is who, and what may be asked about them.
+
+A datapath id belongs to one connection at a time. A second one is refused while the first answers an echo
+request, and takes its place when it does not; what the older one says or does after that concerns nobody.
+"""
+
+import logging
+from collections import Counter
+
+from eventlet.semaphore import Semaphore
+from msgspec import Struct
+
+from controller import encode, readback
+from controller.connection import Connection, ConnectionLost, Refused, Stream, TimedOut
+from controller.fleet import Fleet
+from controller.round import Rows
+from controller.reading import read
+from controller.session import Hooks, Session, State
+from controller.settings import SwitchSettings
+from pipelines.unit import UnitKey
+
+LOG = logging.getLogger(__name__)
+
+
+class SessionRow(Struct, frozen=True):
+    """One connected switch. `since`: Unix time of its state; `exceptions`: units that it refused, with the error."""
+
+    dpid: int
+    node: str
+    state: State
+    peer: str
+    role: str
+    revision: int
+    flows: int
+    groups: int
+    flow_mods_sent: int
+    group_mods_sent: int
+    bundles_committed: int
+    bytes_sent: int
+    last_error: str
+    exceptions: tuple[tuple[UnitKey, str], ...]
+    held_removals: int
+    audits: int
+    drift: dict[str, int]
+    packet_ins_dropped: int
+    packet_ins_failed: int
+    since: float
+
+
+class Switches:
+    """Serves connections and keeps the register of datapath ids."""
+
+    def __init__(self, fleet: Fleet, settings: SwitchSettings | None = None, hooks: Hooks | None = None) -> None:
+        self.fleet = fleet
+        self.settings = settings or SwitchSettings()
+        self.hooks = hooks or Hooks()
+        self.refused: Counter[str] = Counter()  # connections that were sent away, by reason
+        self._by_dpid: dict[int, Session] = {}
+        self._readings = Semaphore(self.settings.readings)
+        self._said: set[tuple[int, str]] = set()  # what was logged once already
+
+    def serve(self, stream: Stream, peer: str) -> None:
+        """One connection from its first byte to its last; returns then."""
+        connection = Connection(stream, peer, self.settings.patience)
+        session = Session(connection, self.fleet, self.settings, self.hooks, self._readings)
+        try:
+            session.connect()
+        except (ConnectionLost, TimedOut, Refused, readback.DecodeError) as error:
+            connection.close(str(error))
+            self._refuse("handshake", session, f"switch at {peer} was not accepted: {error}")
+            return
+        except BaseException:
+            connection.close("fault")
+            raise
+        if not self._admit(session):
+            return
+        try:
+            LOG.info("%s connected from %s", session.name, peer)
+            if self.fleet.ready and session.dpid not in self.fleet.members:
+                self._once(session, "no Node names this datapath id (annotation signalbox.dev/datapath-id)")
+            session.serve()
+            LOG.info("%s: connection ended: %s", session.name, connection.ended)
+        except Exception as error:
+            LOG.exception("%s: connection closed because of a fault here", session.name)
+            connection.close(f"fault: {error!r}")
+        finally:
+            connection.close("session ended")
+            if self._by_dpid.get(session.dpid) is session:  # a newer connection may have taken its place
+                del self._by_dpid[session.dpid]
+
+    def _admit(self, session: Session) -> bool:
+        while (older := self._by_dpid.get(session.dpid)) is not None:
+            if older.connection.ended is None and older.connection.probe(self.settings.probe_timeout):
+                session.connection.close("its datapath id is taken")
+                text = f"{session.name}: refused, {older.connection.peer} has the same datapath id and answers"
+                self._refuse("duplicate datapath id", session, text)
+                return False
+            older.connection.close("replaced by a newer connection")
+            if self._by_dpid.get(session.dpid) is older:
+                break
+        if session.connection.ended is not None:
+            return False
+        self._by_dpid[session.dpid] = session
+        return True
+
+    def _refuse(self, reason: str, session: Session, text: str) -> None:
+        self.refused[reason] += 1
+        LOG.error("%s", text)
+        del session
+
+    def _once(self, session: Session, text: str) -> None:
+        if (session.dpid, text) not in self._said:
+            self._said.add((session.dpid, text))
+            LOG.warning("%s: %s", session.name, text)
+
+    # --- questions ----------------------------------------------------------------------------------------
+
+    def session(self, dpid: int) -> Session | None:
+        return self._by_dpid.get(dpid)
+
+    def sessions(self) -> list[SessionRow]:
+        """The connected switches, by datapath id."""
+        return [_row(session) for _, session in sorted(self._by_dpid.items())]
+
+    def flows(self, dpid: int) -> Rows:
+        """What the switch holds of ours, read now. KeyError when it is not connected."""
+        session = self._by_dpid[dpid]
+        with self._readings:
+            return read(session.connection, session.pause)
+
+    def desired(self, dpid: int) -> list[encode.EncodedUnit]:
+        """The units that the switch should hold. KeyError when it is not connected."""
+        steps = self.fleet.desired(self._by_dpid[dpid].scopes).steps
+        return [step.new for step in steps if step.new is not None]
+
+    def confirm(self, dpid: int | None = None) -> int:
+        """Lets held removals go, of one switch or of all; returns how many those are."""
+        sessions = [self._by_dpid[dpid]] if dpid is not None else list(self._by_dpid.values())
+        held = sum(session.guard.held for session in sessions)
+        for session in sessions:
+            session.confirm()
+        return held
+
+
+def _row(session: Session) -> SessionRow:
+    writer = session.writer
+    return SessionRow(
+        dpid=session.dpid,
+        node=session.node,
+        state=session.state,
+        peer=session.connection.peer,
+        role="MASTER" if writer.master else "SLAVE" if session.state is State.SLAVE else "EQUAL",
+        revision=session.revision,
+        flows=session.flows,
+        groups=session.groups,
+        flow_mods_sent=writer.flow_mods_sent,
+        group_mods_sent=writer.group_mods_sent,
+        bundles_committed=writer.bundles_committed,
+        bytes_sent=session.connection.bytes_sent,
+        last_error=session.last_error,
+        exceptions=tuple((unit, refusal.error) for unit, refusal in sorted(writer.exceptions.items())),
+        held_removals=session.guard.held,
+        audits=session.audits,
+        drift=dict(session.drift),
+        packet_ins_dropped=session.packets.dropped,
+        packet_ins_failed=session.packets.failed,
+        since=session.since,
+    )
