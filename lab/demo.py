@@ -71,7 +71,7 @@ class Tour:
             self._say_path(address, seen)
 
     def unknown(self) -> None:
-        """The same while nobody knows n2's MAC: by gw0 and the host's routing, and back to the uplink when it is known"""
+        """The same while nobody knows n2's MAC: by gw0 and the host's routing; then straight again"""
         self._edit("nodes.yaml", lambda objects: _node(objects, "n2")["metadata"]["annotations"].pop(MAC_KEY))
         self.product.wait(lambda: self._mac("n2") is None, "the MAC of n2 to be unknown")
         seen = self._ping_watched("10.10.2.10", settle="gw0")

@@ -63,19 +63,24 @@ class Compiler:
         self._changed: dict[UnitKey, Unit] = {}  # the unit as it was before this compilation
         self._changed_members: set[str] = set()
         self._pending: dict[FactId, Any] = {FactId(Kind.SETTINGS, ""): Settings()}
+        self._compiling: dict[FactId, Any] = {}  # what the running compilation took from it
 
     # --- input ---------------------------------------------------------------------------------------------
 
     def submit(self, changes: Iterable[Change]) -> None:
         """Take notice; the last word about a key counts. Ports and MACs of a deleted Node are forgotten."""
         for change in changes:
-            self._pending[FactId(change.kind, change.key)] = change.value
-            if change.kind is Kind.NODE and change.value is None:
+            value = Settings() if change.kind is Kind.SETTINGS and change.value is None else change.value
+            self._pending[FactId(change.kind, change.key)] = value
+            if change.kind is Kind.NODE and value is None:
                 self._forget_observations(change.key)
 
     def _forget_observations(self, node: str) -> None:
-        for key in [key for key in self.facts.peek(Kind.PORT) if key.startswith(f"{node} ")]:
-            self._pending[FactId(Kind.PORT, key)] = None
+        """Also those that were submitted and are not facts yet."""
+        known = {FactId(Kind.PORT, key) for key in self.facts.peek(Kind.PORT)}
+        for fact in (*known, *self._pending, *self._compiling):
+            if fact.kind is Kind.PORT and fact.key.startswith(f"{node} "):
+                self._pending[fact] = None
         self._pending[FactId(Kind.NEIGHBOR, node)] = None
 
     @property
@@ -98,6 +103,7 @@ class Compiler:
     def compile(self) -> Generator[None, None, Revision]:
         """Compile all that was submitted so far; yields every few tasks."""
         pending, self._pending = self._pending, {}
+        self._compiling = pending
         self._changed, self._changed_members = {}, set()
         for number, (fact, value) in enumerate(pending.items()):
             self._set_model(fact, value)
@@ -107,6 +113,7 @@ class Compiler:
             if stage == self._first_feature:
                 self._assign_groups()
             yield from self._run_stage(stage)
+        self._compiling = {}
         self.revision += 1
         return Revision(self.revision, tuple(self._unit_changes()), self._member_changes())
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from pipelines import fields as f
-from pipelines.actions import LOCAL_PORT, Output, load, move
-from pipelines.addresses import Interface
+from pipelines.actions import LOCAL_PORT, Output, SetField, load, move
+from pipelines.addresses import Ip
 from pipelines.derived import Derived, LocalPod, NodeNetwork
 from pipelines.feature import Feature, unit
 from pipelines.fields import Entered
@@ -21,66 +21,57 @@ _TAGGED = f.VLAN_TCI.masked(0x1000, 0x1000)
 
 def node_ports(network: NodeNetwork, view: NodeView) -> Unit:
     """Packets that enter by the uplink, by the host's own port or by gw0."""
-    del network
+    own = [at.ip for at in view.node.addresses] + [cidr.address(1) for cidr in network.cidrs]
     flows: list[Flow] = []
-    uplink, local, gateway = view.uplink, view.local, view.gateway
-    if uplink and local:
-        flows += _uplink(uplink)
-        flows += _local(uplink, view.node.addresses)
-    if gateway:
-        flows += _gateway(gateway, view)
+    if view.uplink and view.local:
+        flows += _uplink(view.uplink)
+        flows += _local(view.uplink, own)
+    if view.gateway:
+        flows += _gateway(view.gateway, own)
     return unit(flows)
 
 
-def _uplink(uplink: Port) -> Iterator[Flow]:
-    entered = f.IN_PORT.eq(uplink.number)
-    yield CLASSIFY.flow(300, (entered, _TAGGED), Output(LOCAL_PORT))
-    yield from _neighbor_messages(uplink.number, Entered.UPLINK)
-    yield CLASSIFY.flow(
-        150,
-        (entered, f.ETH_DST.eq(uplink.mac)),
-        load(f.ENTERED_BY, Entered.UPLINK),
-        move(_ETH_SRC, f.CLIENT_MAC),
+def _enter(priority: int, conditions: tuple[f.Item, ...], entered: Entered, *facts: SetField) -> Flow:
+    return CLASSIFY.flow(
+        priority,
+        conditions,
+        load(f.ENTERED_BY, entered),
+        *facts,
+        move(f.ETH_SRC, f.CLIENT_MAC),
         goto(DESTINATION),
     )
-    yield CLASSIFY.flow(150, (entered, _MULTICAST), Output(LOCAL_PORT))
-    yield CLASSIFY.flow(100, (entered,))  # frames for somebody else: the fabric floods, or the uplink is promiscuous
 
 
-def _local(uplink: Port, addresses: tuple[Interface, ...]) -> Iterator[Flow]:
-    entered = f.IN_PORT.eq(LOCAL_PORT)
-    yield CLASSIFY.flow(300, (entered, _TAGGED), Output(uplink.number))
+def _uplink(uplink: Port) -> Iterator[Flow]:
+    at = f.IN_PORT.eq(uplink.number)
+    yield CLASSIFY.flow(300, (at, _TAGGED), Output(LOCAL_PORT))
+    yield from _neighbor_messages(uplink.number, Entered.UPLINK)
+    yield _enter(150, (at, f.ETH_DST.eq(uplink.mac)), Entered.UPLINK)
+    yield CLASSIFY.flow(150, (at, _MULTICAST), Output(LOCAL_PORT))
+    yield CLASSIFY.flow(100, (at,))  # frames for somebody else: the fabric floods, or the uplink is promiscuous
+
+
+def _local(uplink: Port, own: list[Ip]) -> Iterator[Flow]:
+    at = f.IN_PORT.eq(LOCAL_PORT)
+    yield CLASSIFY.flow(300, (at, _TAGGED), Output(uplink.number))
     yield from _neighbor_messages(LOCAL_PORT, Entered.LOCAL)
-    yield CLASSIFY.flow(160, (entered, _MULTICAST), Output(uplink.number))
-    yield from _own_sources(LOCAL_PORT, Entered.LOCAL, [f.source(at.ip) for at in addresses])
-    yield CLASSIFY.flow(140, (entered,), load(f.ENTERED_BY, Entered.LOCAL), move(_ETH_SRC, f.CLIENT_MAC), _ON)
+    yield CLASSIFY.flow(160, (at, _MULTICAST), Output(uplink.number))
+    yield from _own_sources(at, Entered.LOCAL, own)
+    yield _enter(140, (at,), Entered.LOCAL)
 
 
-def _gateway(gateway: Port, view: NodeView) -> Iterator[Flow]:
-    entered = f.IN_PORT.eq(gateway.number)
+def _gateway(gateway: Port, own: list[Ip]) -> Iterator[Flow]:
+    at = f.IN_PORT.eq(gateway.number)
     yield from _neighbor_messages(gateway.number, Entered.GATEWAY)
-    yield CLASSIFY.flow(160, (entered, _MULTICAST))
-    own = [f.source(at.ip) for at in view.node.addresses]
-    own += [f.source(cidr.address(1)) for cidr in view.network.cidrs]
-    yield from _own_sources(gateway.number, Entered.GATEWAY, own)
-    yield CLASSIFY.flow(140, (entered,), load(f.ENTERED_BY, Entered.GATEWAY), move(_ETH_SRC, f.CLIENT_MAC), _ON)
+    yield CLASSIFY.flow(160, (at, _MULTICAST))
+    yield from _own_sources(at, Entered.GATEWAY, own)
+    yield _enter(140, (at,), Entered.GATEWAY)
 
 
-_ETH_SRC = f.ETH_SRC
-_ON = goto(DESTINATION)
-
-
-def _own_sources(port: int, entered: Entered, sources: list[tuple[f.Item, f.Item]]) -> Iterator[Flow]:
+def _own_sources(at: f.Item, entered: Entered, own: list[Ip]) -> Iterator[Flow]:
     """Host packets with an address of the node as source: the host's own, not forwarded ones."""
-    for source in sources:
-        yield CLASSIFY.flow(
-            150,
-            (f.IN_PORT.eq(port), *source),
-            load(f.ENTERED_BY, entered),
-            load(f.OWN_SOURCE, 1),
-            move(_ETH_SRC, f.CLIENT_MAC),
-            _ON,
-        )
+    for ip in own:
+        yield _enter(150, (at, *f.source(ip)), entered, load(f.OWN_SOURCE, 1))
 
 
 def _neighbor_messages(port: int, entered: Entered) -> Iterator[Flow]:
@@ -106,7 +97,7 @@ def pod_port(pod: LocalPod, view: NodeView) -> Unit:
                 150,
                 (f.IN_PORT.eq(port.number),),
                 load(f.ENTERED_BY, Entered.POD),
-                move(_ETH_SRC, f.CLIENT_MAC),
+                move(f.ETH_SRC, f.CLIENT_MAC),
                 goto(SPOOF_GUARD),
             )
         ]
