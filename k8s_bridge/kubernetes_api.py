@@ -6,7 +6,6 @@ again with growing, jittered pauses. Nothing is ever removed because a server co
 many objects are doubted by `guard` and asked for again, from another server where there is one.
 """
 
-import math
 import random
 import threading
 import time
@@ -25,7 +24,9 @@ Spawn = Callable[[Callable[[], None]], object]
 FIRST_WAIT = 0.5  # seconds before the second attempt
 ABSENT_WAIT = 60.0  # seconds until a kind that the server does not know is asked for again
 SHORT_WATCH = 1.0  # seconds: a watch that ended sooner with no word counts as a failure
-SILENT_WATCHES = 3  # without even a bookmark: the resource version may be one that never comes (a restored server)
+# Watches in a row without even a bookmark: either nothing happened since the server started, or the resource version
+# is one that never comes, because etcd was restored. A list tells; each one that was needless doubles the patience.
+SILENT_WATCHES, MOST_SILENT_WATCHES = 10, 160
 STOP_SECONDS = 5.0  # for the threads of the kinds to end
 
 
@@ -177,6 +178,7 @@ class Follower:
         self._version: str | None = None  # None: list first
         self._failures = 0  # in a row
         self._silent = 0  # watches in a row that brought nothing
+        self._patience = SILENT_WATCHES
         self._asked_elsewhere = False  # about removals that are held
 
     def run(self) -> None:
@@ -220,7 +222,7 @@ class Follower:
 
     def _watch(self, connection: Connection, path: str, version: str) -> None:
         silence = self._settings.silence_seconds
-        seconds = silence * random.uniform(0.7, 0.8)  # spread over the kinds; ends before it counts as silent
+        seconds = silence * random.uniform(0.7, 0.8)  # spread over the kinds, and over before it counts as silence
         recheck = self._source.recheck_in(self._kind)
         if recheck is not None:
             if recheck <= 0:
@@ -233,7 +235,7 @@ class Follower:
             self._kind,
             path,
             version,
-            math.ceil(seconds),
+            max(1, int(seconds)),
             silence,
             self._slices.pause,
             self._opened,
@@ -245,14 +247,14 @@ class Follower:
             self._version = event.resource_version or self._version
             self._source.heard(self._kind, event)
         if words:
-            self._silent = 0
+            self._silent, self._patience = 0, SILENT_WATCHES
         elif self._clock() - started < SHORT_WATCH and not self._source.stopping:
             raise ApiError(0, "the watch ended as soon as it had begun")
         else:
             self._working()
             self._silent += 1
-            if self._silent >= SILENT_WATCHES:
-                self._version = None
+            if self._silent >= self._patience:
+                self._version, self._patience = None, min(2 * self._patience, MOST_SILENT_WATCHES)
 
     def _opened(self, response: Response | None) -> None:
         self._source.opened(self._kind, response)

@@ -1,0 +1,1 @@
+"""Tests; a package, since some library installs a top-level one of the same name."""

@@ -1,0 +1,1 @@
+"""The Kubernetes source against real API servers."""

@@ -1,0 +1,1 @@
+"""Sources, translation and guard, without any server."""

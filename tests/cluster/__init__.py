@@ -1,0 +1,1 @@
+"""Real Kubernetes programs for the tests: built once, started when needed."""
