@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from controller.settings import SwitchSettings
 
 VARIABLE = "SIGNALBOX_CONFIG"
+OPTIONS = "SIGNALBOX_OPTIONS"  # by `signalbox run`: keys of its options with their values, as JSON
 DEFAULTS = Settings()
 
 Seconds = Annotated[float, Meta(gt=0)]
@@ -186,22 +187,12 @@ def load(path: Path | str | None = None, overrides: Mapping[str, Any] | None = N
     return config
 
 
-_current: list[Config] = []
-
-
-def use(config: Config) -> None:
-    """`signalbox run` hands over what it has read; the apps of this process get it by `from_environment`."""
-    _current[:] = [config]
-
-
-def from_environment() -> Config:
-    """The settings of this process: those handed over by `use`, else of the file in SIGNALBOX_CONFIG."""
-    if not _current:
-        path = os.environ.get(VARIABLE)
-        if not path:
-            raise ConfigError([f"no settings: name the file in {VARIABLE}, or start with `signalbox run`"])
-        use(load(path))
-    return _current[0]
+def current() -> Config:
+    """The settings of this process: of the file in SIGNALBOX_CONFIG and of what `signalbox run` was told."""
+    path, options = os.environ.get(VARIABLE), os.environ.get(OPTIONS)
+    if not path and not options:
+        raise ConfigError([f"no settings: name the file in {VARIABLE}, or start with `signalbox run`"])
+    return load(path or None, msgspec.json.decode(options, type=dict[str, Any]) if options else None)
 
 
 def _read(path: Path) -> dict[str, Any]:
