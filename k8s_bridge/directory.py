@@ -8,7 +8,7 @@ taken for its final state. Only changed files are parsed. What can go wrong, and
 - one that never parsed since the start makes the source incomplete (`SourceStatus.complete`), since objects
   may be missing that were there before: removals from switches have to be held;
 - a directory that is missing or cannot be read keeps everything, as a list that failed does;
-- an emptied one is a list without objects, which `guard` doubts;
+- an emptied one is not believed (`guard`), and neither is what is missing while it fills again;
 - single files and objects that are removed are obeyed at once.
 """
 
@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from k8s_bridge.guard import SECOND_LIST_AFTER, Guard
+from k8s_bridge.guard import SECOND_LIST_AFTER, Guard, Trust
 from k8s_bridge.manifests import FileReading, Reading, file_problem, found_files, merge, parse_file
 from k8s_bridge.mirror import Mirror
 from k8s_bridge.slices import Slices
@@ -87,7 +87,7 @@ class DirectorySource:
             self._accepted = True
             if self._synced and self._trouble is not None:
                 self._parsed, self._readings, self._never_good = {}, {}, set()
-                self._publish(guarded=False)
+                self._publish(Trust.FULL)
             self._deliver(self._mirror.confirm())
 
     def status(self) -> SourceStatus:
@@ -120,8 +120,8 @@ class DirectorySource:
             at_rest = len(settled) == len(different)
             if self._synced or at_rest:  # the first sync is of a directory that keeps still
                 self._note(None if stamps else file_problem(str(self._root), 0, "holds no manifest"))
-                if settled or self._mirror.held() or not self._synced:
-                    self._publish(guarded=not self._parsed or bool(self._mirror.held()))
+                if settled or self._second_list_due() or not self._synced:
+                    self._publish(Trust.FULL if self._parsed and not self._mirror.held() else Trust.NONE)
             return at_rest
 
     def _take(self, name: str, path: Path | None, stamp: Stamp | None) -> None:
@@ -146,7 +146,7 @@ class DirectorySource:
             self._never_good.discard(name)
         self._readings[name] = reading
 
-    def _publish(self, guarded: bool) -> None:
+    def _publish(self, trust: Trust) -> None:
         known_problems = set(self._merged.problems)
         self._merged = merge(self._readings, self._pause)
         for problem in self._merged.problems:
@@ -158,14 +158,15 @@ class DirectorySource:
         held = set(self._mirror.held())
         changes: list[Change] = []
         for kind, listing in listings.items():
-            changes += self._mirror.replace(
-                kind, listing, self._clock(), guarded=guarded, emptied=not self._parsed, pause=self._pause
-            )
+            changes += self._mirror.replace(kind, listing, self._clock(), trust=trust, pause=self._pause)
         log_held(set(self._mirror.held()) - held)
         self._deliver(changes)
         if not self._synced:
             self._synced = True
             self._sink.synced()
+
+    def _second_list_due(self) -> bool:
+        return any(self._mirror.recheck_in(kind, self._clock()) == 0 for kind in KINDS)
 
     def _deliver(self, changes: list[Change]) -> None:
         if changes:

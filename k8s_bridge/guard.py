@@ -7,6 +7,7 @@ deletions that a watch reports never come here.
 """
 
 from collections.abc import Sequence
+from enum import Enum
 from typing import NamedTuple
 
 from pipelines.model import Kind
@@ -14,6 +15,14 @@ from pipelines.model import Kind
 SHARE = 0.3  # of a kind: more than this at once is suspicious …
 HANDFUL = 3  # … unless it is this many objects or fewer
 SECOND_LIST_AFTER = 30.0  # seconds until the same origin may confirm itself
+
+
+class Trust(Enum):
+    """How far a list is believed about what it does not name."""
+
+    FULL = "every removal is obeyed"
+    USUAL = "mass removals are held"
+    NONE = "every removal is held"
 
 
 class Doubt(NamedTuple):
@@ -37,11 +46,11 @@ class Guard:
         self._doubts.pop((kind, key), None)
 
     def obeyed(
-        self, kind: Kind, missing: Sequence[str], total: int, now: float, origin: str, handful: int | None = None
+        self, kind: Kind, missing: Sequence[str], total: int, now: float, origin: str, trust: Trust
     ) -> list[str]:
         """Which of the `missing` keys really go, out of `total` objects; the others are held."""
-        few = self._handful if handful is None else handful
-        if len(missing) <= few or len(missing) <= self._share * total:
+        usual = len(missing) <= self._handful or len(missing) <= self._share * total
+        if trust is Trust.FULL or (trust is Trust.USUAL and usual):
             return list(missing)
         gone = []
         for key in missing:

@@ -5,6 +5,7 @@ pieces (`found_files`, `parse`, `merge`) to follow edits. Nothing raises for any
 """
 
 import os
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -78,6 +79,8 @@ def found_files(root: Path) -> dict[str, Path]:
 
 def parse_file(name: str, path: Path, pause: Pause = no_pause) -> FileReading:
     try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            return FileReading(problems=(file_problem(name, 0, "is not a regular file"),), broken=True)
         content = path.read_bytes()
     except OSError as error:
         return FileReading(problems=(file_problem(name, 0, f"cannot be read: {error.strerror}"),), broken=True)
@@ -96,6 +99,9 @@ def parse(name: str, content: bytes, pause: Pause = no_pause) -> FileReading:
     except BrokenFile as error:
         problems.append(file_problem(name, error.line, error.reason))
         return FileReading(tuple(found), tuple(problems), broken=True)
+    except RecursionError:  # a list that holds itself, by an alias
+        problems.append(file_problem(name, 0, "nested without end"))
+        return FileReading((), tuple(problems), broken=True)
     return FileReading(tuple(found), tuple(problems))
 
 

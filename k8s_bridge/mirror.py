@@ -7,7 +7,7 @@ squashed or come in any order: the last word about each object is what counts.
 
 from collections.abc import Iterable, Mapping
 
-from k8s_bridge.guard import Guard
+from k8s_bridge.guard import Guard, Trust
 from k8s_bridge.slices import Pause, no_pause
 from k8s_bridge.source import KINDS, value_problems
 from pipelines.model import Change, Kind, Problem, Value
@@ -43,15 +43,13 @@ class Mirror:
         now: float,
         origin: str = "",
         *,
-        guarded: bool = True,
-        emptied: bool = False,
+        trust: Trust = Trust.USUAL,
         pause: Pause = no_pause,
     ) -> list[Change]:
         """Everything there is of one kind, as listed by `origin` at `now` (seconds, monotonic).
 
-        Changes and additions are obeyed; removals too, unless `guarded` and the guard holds them. `emptied`
-        says that there is nothing left at all where objects used to come from: then few are held as well.
-        `pause` is called often; nobody else may touch this kind meanwhile.
+        Changes and additions are obeyed; removals too, unless the guard holds them. `pause` is called often;
+        nobody else may touch this kind meanwhile.
         """
         changes = []
         values = self._values[kind]
@@ -59,9 +57,8 @@ class Mirror:
             pause()
             changes += self.put(kind, key, value)
         missing = [key for key in values if key not in listing]
-        if guarded:
-            missing = self._guard.obeyed(kind, missing, len(values), now, origin, handful=0 if emptied else None)
-        return changes + self._remove((kind, key) for key in sorted(missing))
+        gone = self._guard.obeyed(kind, missing, len(values), now, origin, trust)
+        return changes + self._remove((kind, key) for key in sorted(gone))
 
     def confirm(self) -> list[Change]:
         """Remove what was held."""

@@ -384,7 +384,7 @@ def test_absent_conditions_mean_usable_and_published_not_ready_ones_count_as_rea
 
 
 def test_same_address_and_other_port_stay_two_endpoints():
-    """B28: hostNetwork pods of one node differ by port, which is a slice of its own; nothing is merged across slices."""
+    """B28: hostNetwork pods of one node differ by port, so by slice; nothing is merged across slices."""
     one = endpoint_slice([{"addresses": ["192.168.77.102"]}], ports=[{"name": "http", "port": 8080}])
     two = endpoint_slice([{"addresses": ["192.168.77.102"]}], ports=[{"name": "http", "port": 8081}])
     assert {(slice_.endpoints[0].ip, slice_.ports[0].port) for slice_ in (one, two)} == {
