@@ -10,6 +10,7 @@ from pipelines.addresses import Ip
 from pipelines.fields import Field, Part
 
 LOCAL_PORT = 0xFFFFFFFE
+LOCAL_IN_REGISTER = 0xFFFE  # Open vSwitch refuses the 32-bit number when it outputs to a register
 IN_PORT_ACTION = 0xFFFFFFF8
 CONTROLLER_PORT = 0xFFFFFFFD
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from pipelines import fields as f
-from pipelines.actions import LOCAL_PORT, Action, DecTtl, load
+from pipelines.actions import LOCAL_IN_REGISTER, Action, DecTtl, load
 from pipelines.derived import Derived, NodeNetwork
 from pipelines.feature import Feature, unit
 from pipelines.fields import Egress, Entered
@@ -27,7 +27,7 @@ def node_egress(network: NodeNetwork, view: NodeView) -> Unit:
     if uplink:
         flows += _routed(Egress.UPLINK, load(f.ETH_SRC, uplink.mac), load(f.OUT_PORT, uplink.number))
     if local:
-        flows += _plain(Egress.LOCAL, load(f.ETH_DST, local.mac), load(f.OUT_PORT, LOCAL_PORT))
+        flows += _plain(Egress.LOCAL, load(f.ETH_DST, local.mac), load(f.OUT_PORT, LOCAL_IN_REGISTER))
     return unit(flows)
 
 

@@ -8,7 +8,7 @@ the host's routing while a peer's MAC is unknown), and by gw0 to everywhere else
 from collections.abc import Iterator
 
 from pipelines import fields as f
-from pipelines.actions import LOCAL_PORT, load, move
+from pipelines.actions import LOCAL_IN_REGISTER, load, move
 from pipelines.addresses import Cidr, Ip, link_local
 from pipelines.derived import Derived, LocalPod, NodeNetwork
 from pipelines.feature import Feature, unit
@@ -73,7 +73,7 @@ def own_destinations(network: NodeNetwork, view: NodeView) -> Unit:
     flows += [ROUTE.flow(240, f.destination(cidr)) for cidr in network.cidrs]
     if view.uplink:
         flows.append(_l2(Entered.LOCAL, view.uplink.number))
-        flows.append(_l2(Entered.UPLINK, LOCAL_PORT))
+        flows.append(_l2(Entered.UPLINK, LOCAL_IN_REGISTER))
     return unit(flows)
 
 
