@@ -1,0 +1,275 @@
+"""Flows, groups and units as OpenFlow 1.5 bytes, made once for all switches.
+
+A flow becomes a complete bundle-add message that every switch gets unchanged: the bundle's id is a constant, the xid
+is fixed here and leads from an error back to the unit. What is written is what Open vSwitch reads back
+(`oxm`, `quirks`), so the digest in the cookie is the digest of what the switch holds.
+
+Encoded conditions, actions and whole lists of `exec` are kept by value: most flows are made of a few hundred
+different pieces. The smaller messages are in `messages`; both are used as `encode.…`.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from hashlib import blake2b
+from struct import Struct
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from controller.instructions import action_bytes, instructions
+from controller.messages import *  # noqa: F403  (one name, `encode`, for all that is written)
+from controller.messages import BUNDLE_ADD, BUNDLE_FLAGS, BUNDLE_ID, FLOW_MOD, GROUP_MOD, LAST_CONNECTION_XID, VERSION
+from controller.oxm import WIRE, match_fields
+from pipelines import ids
+from pipelines.flow import Bucket, Flow, Group
+from pipelines.unit import Tuple, Unit, UnitKey
+
+LONGEST = 0xFFFF  # bytes of one OpenFlow message
+DELETE_XID = LAST_CONNECTION_XID + 1  # of deletions whose unit is not known
+FIRST_XID, LAST_XID = LAST_CONNECTION_XID + 2, 0xFFFFFFFF
+REMEMBERED = 65536  # xids that still lead to their unit after it was replaced: their error may be on its way
+
+ADD, DELETE_STRICT = 0, 4
+ADD_OR_MODIFY, DELETE_GROUP = 0x8000, 2
+ANY = 0xFFFFFFFF
+EVERY_BUCKET = 0xFFFFFFFF
+SELECT = 1
+
+# bundle-add header, bundle, flags; inner header; cookie, mask, table, command, idle, hard, priority, buffer,
+# out port, out group, flags, importance; match type and length
+_FLOW = Struct("!BBHIIxxHBBHIQQBBHHHIIIHHHH")
+_KEY = Struct("!BH")
+_DIGEST = Struct("!HHH")
+_GROUP = Struct("!BBHIIxxHBBHIHBxIHxxI")
+_BUCKET = Struct("!HHI")
+_WEIGHT = Struct("!HHHxx")
+_SELECTION = Struct("!HHIIxxxx16sQ")
+_PADDING = tuple(bytes(-size % 8) for size in range(8))
+_OUTER, _BARE_FLOW, _BARE_GROUP = 16, 48, 24  # bytes: of the bundle's head, of messages without their lists
+
+
+class EncodeError(ValueError):
+    """A unit that cannot be written, and why."""
+
+    def __init__(self, unit: UnitKey, reason: str) -> None:
+        super().__init__(f"{unit}: {reason}")
+        self.unit = unit
+        self.reason = reason
+
+
+class EncodedFlow(msgspec.Struct, frozen=True, gc=False):
+    """`key`: table, priority and match in normal form. `message`: a whole bundle-add of an ADD."""
+
+    key: bytes
+    cookie: int
+    xid: int
+    message: bytes
+
+    @property
+    def instructions(self) -> bytes:
+        return self.message[_FLOW.size + (len(self.key) + 1 + 7) // 8 * 8 - 4 :]
+
+
+class EncodedGroup(msgspec.Struct, frozen=True, gc=False):
+    """`content`: type, buckets and properties as a switch reads them back. `message`: a whole bundle-add."""
+
+    id: int
+    xid: int
+    message: bytes
+    content: bytes
+
+
+class EncodedUnit(msgspec.Struct, frozen=True):
+    key: UnitKey
+    flows: dict[bytes, EncodedFlow]
+    groups: dict[int, EncodedGroup]
+    allowed: frozenset[Tuple]
+
+
+class Xids:
+    """Gives transaction ids to units, and leads back from them. Ids up to LAST_CONNECTION_XID belong to connections."""
+
+    def __init__(self, first: int = FIRST_XID, last: int = LAST_XID) -> None:
+        self._first, self._last = first, last
+        self._next = first
+        self._owners: dict[int, UnitKey] = {}
+        self._released: deque[int] = deque()
+
+    def __len__(self) -> int:
+        return len(self._owners) - len(self._released)
+
+    def take(self, owner: UnitKey) -> int:
+        """A free id. Raises OverflowError when all are taken."""
+        for _ in range(len(self._owners) + 1):
+            xid = self._next
+            self._next = xid + 1 if xid < self._last else self._first
+            if xid not in self._owners:
+                break
+        else:
+            if not self._released:
+                raise OverflowError("no transaction id is free")
+            xid = self._released.popleft()
+        self._owners[xid] = owner
+        return xid
+
+    def owner(self, xid: int) -> UnitKey | None:
+        return self._owners.get(xid)
+
+    def release(self, xids: Iterable[int]) -> None:
+        """They are given to others later; for a while they still lead to their unit."""
+        for xid in xids:
+            self._released.append(xid)
+        while len(self._released) > REMEMBERED:
+            del self._owners[self._released.popleft()]
+
+
+class _Keyed(Protocol):
+    @property
+    def key(self) -> bytes: ...
+    @property
+    def cookie(self) -> int: ...
+
+
+def delete_flow(flow: _Keyed) -> bytes:
+    """A bundle-add of the strict deletion of this flow with this cookie (an EncodedFlow or a row read back)."""
+    return _flow_mod(getattr(flow, "xid", DELETE_XID), DELETE_STRICT, flow.cookie, flow.key, 0, 0, b"")
+
+
+def delete_group(number: int) -> bytes:
+    """A bundle-add. Open vSwitch deletes the flows that use the group as well."""
+    return _group_mod(DELETE_XID, DELETE_GROUP, 0, number, b"", b"")
+
+
+def encode_flow(flow: Flow, feature: int, owner: str, xid: int) -> EncodedFlow:
+    """Raises ValueError, or OverflowError or struct.error where a number does not fit."""
+    return _parts(flow, feature, owner).encoded(xid)
+
+
+class _Parts(NamedTuple):
+    """A flow all but its xid."""
+
+    flow: Flow
+    key: bytes
+    cookie: int
+    actions: bytes
+
+    def encoded(self, xid: int) -> EncodedFlow:
+        flow, key, cookie, actions = self
+        message = _flow_mod(xid, ADD, cookie, key, flow.idle_timeout, flow.hard_timeout, actions)
+        return EncodedFlow(key, cookie, xid, message)
+
+
+def _parts(flow: Flow, feature: int, owner: str) -> _Parts:
+    key = _KEY.pack(flow.table, flow.priority) + match_fields(flow.match)
+    actions = instructions(flow.actions)
+    covered = b"".join((_DIGEST.pack(len(key), flow.idle_timeout, flow.hard_timeout), key, actions))
+    digest = int.from_bytes(blake2b(covered, digest_size=4).digest(), "big")
+    return _Parts(flow, key, ids.cookie(feature, owner, digest), actions)
+
+
+def _flow_mod(xid: int, command: int, cookie: int, key: bytes, idle: int, hard: int, actions: bytes) -> bytes:
+    table, priority = _KEY.unpack_from(key)
+    size = 1 + len(key)  # the match with its header of 4 bytes, without table and priority
+    padding = _PADDING[size & 7]
+    length = _BARE_FLOW + size + len(padding) + len(actions)
+    if length + _OUTER > LONGEST:
+        raise ValueError(f"a flow of {length} bytes does not fit in an OpenFlow message")
+    mask = 0 if command == ADD else 0xFFFFFFFFFFFFFFFF
+    return b"".join((
+        _FLOW.pack(
+            VERSION, BUNDLE_ADD, length + _OUTER, xid, BUNDLE_ID, BUNDLE_FLAGS,
+            VERSION, FLOW_MOD, length, xid,
+            cookie, mask, table, command, idle, hard, priority, ANY, ANY, ANY, 0, 0, 1, size,
+        ),
+        key[_KEY.size :], padding, actions,
+    ))  # fmt: skip
+
+
+def encode_group(group: Group, xid: int) -> EncodedGroup:
+    """Raises ValueError, OverflowError or struct.error."""
+    buckets = b"".join([_bucket(bucket) for bucket in group.buckets])
+    properties = _selection(group)
+    message = _group_mod(xid, ADD_OR_MODIFY, SELECT, group.id, buckets, properties)
+    return EncodedGroup(group.id, xid, message, bytes((SELECT,)) + buckets + properties)
+
+
+def _group_mod(xid: int, command: int, kind: int, number: int, buckets: bytes, properties: bytes) -> bytes:
+    length = _BARE_GROUP + len(buckets) + len(properties)
+    if length + _OUTER > LONGEST:
+        raise ValueError(f"a group of {length} bytes does not fit in an OpenFlow message")
+    return (
+        _GROUP.pack(
+            VERSION, BUNDLE_ADD, length + _OUTER, xid, BUNDLE_ID, BUNDLE_FLAGS,
+            VERSION, GROUP_MOD, length, xid, command, kind, number, len(buckets), EVERY_BUCKET,
+        )
+        + buckets
+        + properties
+    )  # fmt: skip
+
+
+def _bucket(bucket: Bucket) -> bytes:
+    actions = b"".join([action_bytes(action) for action in bucket.actions])
+    weight = _WEIGHT.pack(0, _WEIGHT.size, bucket.weight)
+    return _BUCKET.pack(_BUCKET.size + len(actions) + len(weight), len(actions), bucket.id) + actions + weight
+
+
+def _selection(group: Group) -> bytes:
+    """The selection method as Open vSwitch's own group property; hash fields are whole fields."""
+    fields = b"".join(
+        [
+            oxm.header.to_bytes(4, "big") + b"\xff" * oxm.size
+            for oxm in sorted((WIRE[field] for field in group.hash_fields), key=lambda oxm: oxm.order)
+        ]
+    )
+    method = b"hash" if group.hash_fields else b"dp_hash"
+    size = _SELECTION.size + len(fields)
+    return _SELECTION.pack(0xFFFF, size, 0x154D, 1, method, 0) + fields + _PADDING[size & 7]
+
+
+def encode_unit(key: UnitKey, feature: int, unit: Unit, previous: EncodedUnit | None, xids: Xids) -> EncodedUnit:
+    """The unit's bytes; flows and groups that did not change are those of `previous`, the others' xids are released.
+
+    Raises EncodeError and nothing else; then `previous` stays in force and no xid is kept.
+    """
+    previous = previous or EncodedUnit(key, {}, {}, frozenset())
+    flows: dict[bytes, EncodedFlow] = {}
+    groups: dict[int, EncodedGroup] = {}
+    taken: list[int] = []
+    thing: Flow | Group | None = None
+    try:
+        for thing in unit.flows:
+            parts = _parts(thing, feature, key.key)
+            if parts.key in flows:
+                raise ValueError("two flows of one unit have the same table, priority and match")
+            old = previous.flows.get(parts.key)
+            if old is None or old.cookie != parts.cookie or parts.encoded(old.xid) != old:
+                taken.append(xids.take(key))
+                old = parts.encoded(taken[-1])
+            flows[parts.key] = old
+        for thing in unit.groups:
+            if thing.id in groups:
+                raise ValueError("two groups of one unit have the same id")
+            old_group = previous.groups.get(thing.id)
+            if old_group is None or encode_group(thing, old_group.xid) != old_group:
+                taken.append(xids.take(key))
+                old_group = encode_group(thing, taken[-1])
+            groups[thing.id] = old_group
+    except Exception as error:
+        xids.release(taken)
+        raise EncodeError(key, _reason(error, thing)) from error
+    xids.release([old.xid for number, old in previous.flows.items() if flows.get(number) is not old])
+    xids.release([old.xid for number, old in previous.groups.items() if groups.get(number) is not old])
+    return EncodedUnit(key, flows, groups, unit.allowed)
+
+
+def release_unit(unit: EncodedUnit, xids: Xids) -> None:
+    """The unit is gone: its transaction ids may be given to others later."""
+    xids.release(flow.xid for flow in unit.flows.values())
+    xids.release(group.xid for group in unit.groups.values())
+
+
+def _reason(error: Exception, thing: Flow | Group | None) -> str:
+    text = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+    if isinstance(thing, Flow):
+        return f"{text} (in a flow of table {thing.table}, priority {thing.priority})"
+    return text if thing is None else f"{text} (in group {thing.id})"

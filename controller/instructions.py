@@ -1,0 +1,202 @@
+"""Actions as the bytes of an apply-actions instruction, in the form in which Open vSwitch gives them back.
+
+Standard OpenFlow 1.5 actions where there are such (output, group, meter, set_field, copy_field, dec_nw_ttl),
+Nicira extensions for the rest (resubmit, output to a register, ct, nat).
+"""
+
+from collections.abc import Callable
+from struct import Struct
+from typing import Any
+
+from controller.oxm import WIRE, checked
+from pipelines.actions import (
+    CONTROLLER_PORT,
+    Action,
+    Controller,
+    Ct,
+    DecTtl,
+    Goto,
+    Meter,
+    Move,
+    Nat,
+    Output,
+    OutputPart,
+    Resubmit,
+    SetField,
+    ToGroup,
+)
+from pipelines.fields import Field, Part
+
+APPLY_ACTIONS, GOTO_TABLE = 4, 1
+OUTPUT, GROUP, DEC_NW_TTL, SET_FIELD, COPY_FIELD, METER, EXPERIMENTER = 0, 22, 24, 25, 28, 29, 0xFFFF
+NICIRA = 0x2320
+RESUBMIT_TABLE, OUTPUT_REG, CT, NAT = 14, 15, 35, 36
+CT_COMMIT, NO_TABLE = 1, 0xFF
+NAT_SRC, NAT_DST = 1, 2
+IP4_MIN, IP6_MIN, PORT_MIN, PORT_MAX = 1, 4, 16, 32
+SAME_PORT = 0xFFF8  # resubmit with the packet's own input port
+WHOLE_PACKET = 0xFFFF
+
+OUTPUT_ACTION = Struct("!HHIH6x")
+NUMBER_ACTION = Struct("!HHI")
+EMPTY_ACTION = Struct("!HH4x")
+COPY_ACTION = Struct("!HHHHH2xII4x")
+RESUBMIT_ACTION = Struct("!HHIHHB3x")
+OUTPUT_REG_ACTION = Struct("!HHIHHIH6x")
+CT_ACTION = Struct("!HHIHHIHB3xH")
+NAT_ACTION = Struct("!HHIH2xHH")
+INSTRUCTION = Struct("!HH4x")
+GOTO_INSTRUCTION = Struct("!HHB3x")
+_port = Struct("!H").pack
+_head = Struct("!HHI").pack
+
+_PADDING = tuple(bytes(-size % 8) for size in range(8))
+_CACHE_SIZE = 32768
+_actions: dict[Action, bytes] = {}
+_execs: dict[tuple[SetField | Move, ...], bytes] = {}
+
+
+def instructions(actions: tuple[Action, ...]) -> bytes:
+    """All instructions of a flow; nothing at all when it drops. Raises ValueError, OverflowError, struct.error."""
+    goto = b""
+    if actions and isinstance(last := actions[-1], Goto):
+        goto = GOTO_INSTRUCTION.pack(GOTO_TABLE, 8, last.table)
+        actions = actions[:-1]
+    if not actions:
+        return goto
+    pieces = []
+    for action in actions:
+        piece = _actions.get(action)
+        pieces.append(action_bytes(action) if piece is None else piece)
+    body = b"".join(pieces)
+    return INSTRUCTION.pack(APPLY_ACTIONS, 8 + len(body)) + body + goto
+
+
+def action_bytes(action: Action) -> bytes:
+    """One action, padded to a multiple of 8 bytes. Raises ValueError, OverflowError or struct.error."""
+    known = _actions.get(action)
+    if known is not None:
+        return known
+    writer = _WRITERS.get(type(action))
+    if writer is None:
+        raise ValueError(f"{action} cannot be written here")
+    written = writer(action)
+    if len(_actions) >= _CACHE_SIZE:
+        _actions.clear()
+    _actions[action] = written
+    return written
+
+
+def _output(action: Output) -> bytes:
+    return OUTPUT_ACTION.pack(OUTPUT, 16, action.port, 0)
+
+
+def _controller(action: Controller) -> bytes:
+    return OUTPUT_ACTION.pack(OUTPUT, 16, CONTROLLER_PORT, action.max_len)
+
+
+def _output_part(action: OutputPart) -> bytes:
+    field, low, bits = place(action.part)
+    return OUTPUT_REG_ACTION.pack(
+        EXPERIMENTER, 24, NICIRA, OUTPUT_REG, low << 6 | bits - 1, WIRE[field].header, WHOLE_PACKET
+    )
+
+
+def _group(action: ToGroup) -> bytes:
+    return NUMBER_ACTION.pack(GROUP, 8, action.group)
+
+
+def _meter(action: Meter) -> bytes:
+    return NUMBER_ACTION.pack(METER, 8, action.meter)
+
+
+def _dec_ttl(_: DecTtl) -> bytes:
+    return EMPTY_ACTION.pack(DEC_NW_TTL, 8)
+
+
+def _resubmit(action: Resubmit) -> bytes:
+    return RESUBMIT_ACTION.pack(EXPERIMENTER, 16, NICIRA, RESUBMIT_TABLE, SAME_PORT, action.table)
+
+
+def _set_field(action: SetField) -> bytes:
+    field, low, bits = place(action.field)
+    oxm = WIRE[field]
+    value = checked(action.field, action.value) << low
+    if bits == field.bits:
+        body = value.to_bytes(oxm.size, "big")
+        header = oxm.header
+    else:
+        mask = (1 << bits) - 1 << low
+        body = value.to_bytes(oxm.size, "big") + mask.to_bytes(oxm.size, "big")
+        header = oxm.masked_header
+    size = 8 + len(body)
+    return _head(SET_FIELD, size + -size % 8, header) + body + _PADDING[size & 7]
+
+
+def _move(action: Move) -> bytes:
+    source, source_low, bits = place(action.source)
+    target, target_low, target_bits = place(action.target)
+    if bits != target_bits:
+        raise ValueError(f"{action.source.name} has {bits} bits, {action.target.name} {target_bits}")
+    return COPY_ACTION.pack(COPY_FIELD, 24, bits, source_low, target_low, WIRE[source].header, WIRE[target].header)
+
+
+def _ct(action: Ct) -> bytes:
+    nat = b"" if action.nat is None else _nat(action.nat)
+    exec_ = _execs.get(action.exec)
+    if exec_ is None:
+        exec_ = b"".join([action_bytes(inner) for inner in action.exec])
+        if len(_execs) >= _CACHE_SIZE:
+            _execs.clear()
+        _execs[action.exec] = exec_
+    table = NO_TABLE if action.table is None else action.table
+    if table == NO_TABLE and action.table is not None:
+        raise ValueError("ct cannot continue in table 255")
+    size = 24 + len(nat) + len(exec_)
+    flags = CT_COMMIT if action.commit else 0
+    return CT_ACTION.pack(EXPERIMENTER, size, NICIRA, CT, flags, 0, action.zone, table, 0) + nat + exec_
+
+
+def _nat(nat: Nat) -> bytes:
+    if nat.side not in _NAT_SIDES or (nat.side == "") != (nat.ip is None):
+        raise ValueError(f"nat wants side src or dst with an address, or neither: {nat}")
+    present, body = 0, b""
+    if nat.ip is not None:
+        present = IP4_MIN if nat.ip.family == 4 else IP6_MIN
+        body = nat.ip.value.to_bytes(4 if nat.ip.family == 4 else 16, "big")
+    if nat.port is not None:
+        if nat.ip is None or not 0 < nat.port <= 0xFFFF:
+            raise ValueError(f"nat wants a port from 1 to 65535 beside an address: {nat}")
+        present |= PORT_MIN
+        body += _port(nat.port)
+    if nat.last_port is not None:
+        if nat.port is None or nat.last_port <= nat.port:
+            raise ValueError(f"nat wants a port range that rises: {nat}")
+        present |= PORT_MAX
+        body += _port(nat.last_port)
+    size = 16 + len(body)
+    padding = _PADDING[size & 7]
+    flags = _NAT_SIDES[nat.side]
+    return NAT_ACTION.pack(EXPERIMENTER, size + len(padding), NICIRA, NAT, flags, present) + body + padding
+
+
+def place(field: Field | Part) -> tuple[Field, int, int]:
+    """The whole field, the lowest bit and the number of bits."""
+    if isinstance(field, Part):
+        return field.field, field.low, field.bits
+    return field, 0, field.bits
+
+
+_NAT_SIDES = {"": 0, "src": NAT_SRC, "dst": NAT_DST}
+_WRITERS: dict[type, Callable[[Any], bytes]] = {
+    Output: _output,
+    OutputPart: _output_part,
+    Controller: _controller,
+    SetField: _set_field,
+    Move: _move,
+    Resubmit: _resubmit,
+    ToGroup: _group,
+    Meter: _meter,
+    DecTtl: _dec_ttl,
+    Ct: _ct,
+}

@@ -1,0 +1,171 @@
+"""Field numbers on the wire, and conditions as Open vSwitch writes them back.
+
+A flow's identity must not depend on who wrote its bytes, so a match has ONE spelling here: that in which Open
+vSwitch 3.1 answers a flow-desc request under OpenFlow 1.5 (see `quirks` for how it differs from what one
+would write). `WIRE` holds the fields in that order.
+"""
+
+from struct import Struct
+from typing import NamedTuple
+
+from controller import quirks
+from pipelines import fields
+from pipelines.fields import Field, Item, Part
+
+BASIC, PACKET_REGISTERS, NXM_0, NXM_1, ERICSSON = 0x8000, 0x8001, 0x0000, 0x0001, 0x1000
+
+
+class Oxm(NamedTuple):
+    """A field on the wire: header without mask, bytes of its value, position in a match, whether bits may be chosen."""
+
+    header: int
+    size: int
+    order: int
+    maskable: bool
+
+    @property
+    def masked_header(self) -> int:
+        return self.header + self.size | 0x100
+
+
+WIRE: dict[Field, Oxm] = {}
+
+
+def _wire(field: Field, number_class: int, number: int, maskable: bool = True) -> None:
+    size = (field.bits + 7) // 8
+    WIRE[field] = Oxm(number_class << 16 | number << 9 | size, size, len(WIRE), maskable)
+
+
+_wire(fields.IN_PORT, BASIC, 0, maskable=False)
+_wire(fields.ETH_SRC, BASIC, 4)
+_wire(fields.ETH_DST, BASIC, 3)
+_wire(fields.ETH_TYPE, BASIC, 5, maskable=False)
+_wire(fields.VLAN_TCI, NXM_0, 4)  # in actions; a match on it is written by `quirks.vlan`
+_wire(fields.IP4_SRC, BASIC, 11)
+_wire(fields.IP4_DST, BASIC, 12)
+_wire(fields.IP6_SRC, BASIC, 26)
+_wire(fields.IP6_DST, BASIC, 27)
+_wire(fields.IP_FRAG, NXM_1, 26)
+_wire(fields.IP_TTL, NXM_1, 29, maskable=False)
+_wire(fields.IP_PROTO, BASIC, 10, maskable=False)
+_wire(fields.TCP_SRC, BASIC, 13)
+_wire(fields.TCP_DST, BASIC, 14)
+_wire(fields.TCP_FLAGS, BASIC, 42)
+_wire(fields.UDP_SRC, BASIC, 15)
+_wire(fields.UDP_DST, BASIC, 16)
+_wire(fields.SCTP_SRC, BASIC, 17)
+_wire(fields.SCTP_DST, BASIC, 18)
+_wire(fields.ICMP_TYPE, BASIC, 19, maskable=False)
+_wire(fields.ICMP6_TYPE, BASIC, 29, maskable=False)
+_wire(fields.ICMP6_CODE, BASIC, 30, maskable=False)
+_wire(fields.ND_RESERVED, ERICSSON, 1, maskable=False)
+_wire(fields.ND_TARGET, BASIC, 31)
+_wire(fields.ND_OPTIONS_TYPE, ERICSSON, 2, maskable=False)
+_wire(fields.ND_SLL, BASIC, 32)
+_wire(fields.ND_TLL, BASIC, 33)
+_wire(fields.ARP_OP, BASIC, 21, maskable=False)
+_wire(fields.ARP_SPA, BASIC, 22)
+_wire(fields.ARP_TPA, BASIC, 23)
+_wire(fields.ARP_SHA, BASIC, 24)
+_wire(fields.ARP_THA, BASIC, 25)
+for _number, _field in enumerate(fields.REGS):
+    _wire(_field, NXM_1, _number)
+for _number, _field in enumerate(fields.XREGS):
+    _wire(_field, PACKET_REGISTERS, _number)
+for _number, _field in enumerate(fields.XXREGS):
+    _wire(_field, NXM_1, 111 + _number)
+_wire(fields.CT_STATE, NXM_1, 105)
+_wire(fields.CT_MARK, NXM_1, 107)
+_wire(fields.CT_LABEL, NXM_1, 108)
+
+BY_HEADER: dict[int, Field] = {oxm.header: field for field, oxm in WIRE.items()}
+
+if _missing := set(fields.FIELDS.values()) - set(WIRE):
+    raise AssertionError(f"fields without a wire number: {_missing}")
+
+_header = Struct("!I").pack
+
+
+def condition(field: Field, value: int, mask: int | None) -> bytes:
+    """One condition: header, value, mask. Raises ValueError when the field cannot say that."""
+    oxm = WIRE[field]
+    checked(field, value)
+    if mask is None:
+        return _header(oxm.header) + value.to_bytes(oxm.size, "big")
+    checked(field, mask)
+    if not oxm.maskable:
+        raise ValueError(f"{field.name} cannot be matched by bits")
+    if value & ~mask:
+        raise ValueError(f"{field.name}={value:#x}/{mask:#x} has bits outside its mask")
+    return _header(oxm.masked_header) + value.to_bytes(oxm.size, "big") + mask.to_bytes(oxm.size, "big")
+
+
+def checked(field: Field | Part, value: int) -> int:
+    """The value; ValueError when it does not fit."""
+    if value < 0 or value >> field.bits:
+        raise ValueError(f"{value:#x} does not fit in {field.name} ({field.bits} bits)")
+    return value
+
+
+# --- a whole match -----------------------------------------------------------------------------------------
+
+# What one item contributes: (position, bytes, None), or for registers (position, bytes, their 64-bit pieces).
+_Piece = tuple[int, bytes, tuple[quirks.Piece, ...] | None]
+
+_CACHE_SIZE = 65536
+_items: dict[Item, _Piece] = {}
+_FIRST_XREG = WIRE[fields.XREGS[0]].order
+
+
+def match_fields(match: tuple[Item, ...]) -> bytes:
+    """The conditions of a match in normal form, without OpenFlow's match header and padding.
+
+    Raises ValueError for what cannot be written.
+    """
+    pieces = []
+    registers = 0
+    for item in match:
+        piece = _items.get(item)
+        if piece is None:
+            piece = _piece(item)
+        if piece[2] is not None:
+            registers += 1
+        pieces.append(piece)
+    if registers > 1:
+        pieces = _merged(pieces)
+    pieces.sort()
+    return b"".join([piece[1] for piece in pieces])
+
+
+def _piece(item: Item) -> _Piece:
+    field, value, mask = item
+    if isinstance(field, Part):
+        raise ValueError(f"a condition on part {field.name}: build the match with flow.match()")  # noqa: TRY004  (a bad value)
+    piece: _Piece
+    if field is fields.VLAN_TCI:
+        conditions = quirks.vlan(value, field.ones if mask is None else mask)
+        piece = WIRE[field].order, conditions, None
+    elif (split := quirks.xreg_pieces(field, value, field.ones if mask is None else mask)) is not None:
+        condition(field, value, mask)
+        piece = _FIRST_XREG + split[0][0] if split else _FIRST_XREG, _xregs(split), split
+    else:
+        piece = WIRE[field].order, condition(field, value, mask) if mask != 0 else b"", None
+    if len(_items) >= _CACHE_SIZE:
+        _items.clear()
+    _items[item] = piece
+    return piece
+
+
+def _merged(pieces: list[_Piece]) -> list[_Piece]:
+    """Conditions on different registers that are halves of one xreg become one condition."""
+    merged = quirks.merge([piece for _, _, split in pieces if split is not None for piece in split])
+    kept = [piece for piece in pieces if piece[2] is None]
+    kept.append((_FIRST_XREG, _xregs(merged), None))
+    return kept
+
+
+def _xregs(split: tuple[quirks.Piece, ...]) -> bytes:
+    ones = (1 << 64) - 1
+    return b"".join(
+        condition(fields.XREGS[number], value, None if mask == ones else mask) for number, value, mask in split
+    )
