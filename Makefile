@@ -29,8 +29,10 @@ lint: setup ## ruff, its formatter and the import contracts
 types: setup ## mypy, strict
 	@mypy
 
-docs: setup ## write docs/pipeline.md anew from the tables in the code
-	@mkdir -p docs build && signalbox docs pipeline >build/pipeline.md && mv build/pipeline.md docs/pipeline.md
+docs: setup ## write the pages of docs/ that are made from the code anew
+	@mkdir -p docs build
+	@for page in pipeline configuration; do \
+	  signalbox docs $$page >build/$$page.md && mv build/$$page.md docs/$$page.md || exit 1; done
 
 golden: setup ## write the golden files of tests/golden anew; read the difference before you commit it
 	@python -m pytest tests/golden --regenerate-golden

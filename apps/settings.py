@@ -34,11 +34,12 @@ def _means(words: str) -> Meta:
 
 
 class ConfigError(Exception):
-    """`problems`: one line for each thing that is wrong, "KEY: REASON"."""
+    """`problems`: one line for each thing that is wrong, "KEY: REASON". `origin`: the file, with the line if known."""
 
     def __init__(self, problems: list[str], origin: str = "") -> None:
-        self.problems = [f"{origin}: {problem}" if origin else problem for problem in problems]
-        super().__init__("\n".join(self.problems))
+        self.problems = problems
+        self.origin = origin
+        super().__init__("\n".join(f"{origin}: {problem}" if origin else problem for problem in problems))
 
 
 class Tls(Struct, frozen=True, forbid_unknown_fields=True):

@@ -1,0 +1,236 @@
+"""What REST and the command answer about nodes, services and switches: pure functions from facts to plain values.
+
+They know neither Ryu nor HTTP. Lists may be long, so they are generators: whoever sends them lets others run
+between two rows. Addresses, MACs and datapath ids are text, as in Kubernetes and in Open vSwitch.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from k8s_bridge.source import SourceStatus
+from pipelines.addresses import Ip, mac_text
+from pipelines.derived import Derived, Frontend, LocalPod, NodeNetwork, service_port_key, tuple_key
+from pipelines.derived import segments as segments_of
+from pipelines.model import Kind, Node, Port, Problem, Protocol, Service, ServicePort
+from pipelines.view import Facts
+
+Row = dict[str, Any]
+
+NO_SWITCH = "NOT CONNECTED"
+UNUSABLE = "unusable"
+
+
+def problems(found: Iterable[Problem]) -> Iterator[Row]:
+    for problem in found:
+        yield {"kind": problem.kind, "object": problem.key, "field": problem.field, "reason": problem.reason}
+
+
+def by_object(found: Iterable[Problem], kind: Kind) -> dict[str, list[Row]]:
+    """The problems of one kind's objects, by key."""
+    sorted_out: dict[str, list[Row]] = {}
+    for problem in found:
+        if problem.kind == kind:
+            sorted_out.setdefault(problem.key, []).append({"field": problem.field, "reason": problem.reason})
+    return sorted_out
+
+
+# --- nodes --------------------------------------------------------------------------------------------------------
+
+
+def nodes(facts: Facts, sessions: Iterable[Any], found: Iterable[Problem]) -> Iterator[Row]:
+    """`sessions`: rows of `Switches.sessions()`. Nodes that cannot be used are listed with their problems only."""
+    by_node = {session.node: session for session in sessions if session.node}
+    wrong = by_object(found, Kind.NODE)
+    known = facts.peek(Kind.NODE)
+    ports = _ports_by_node(facts)
+    pods = _pods_by_node(facts)
+    networks = facts.peek(Derived.NODE_NETWORK)
+    for name in sorted(known.keys() | wrong.keys()):
+        problems_here, session = wrong.get(name, []), by_node.get(name)
+        if name not in known:
+            yield {"name": name, "state": UNUSABLE, "mac": None, "problems": problems_here}
+            continue
+        seen = Seen(networks.get(name), ports.get(name, {}), pods.get(name, []), session)
+        yield node(known[name], seen, problems_here)
+
+
+class Seen(NamedTuple):
+    """What is known of a node beside its object. `session` None: its switch is not connected."""
+
+    network: NodeNetwork | None
+    ports: Mapping[str, Port]
+    pods: Sequence[LocalPod]
+    session: Any
+
+
+def node(value: Node, seen: Seen, wrong: list[Row]) -> Row:
+    network, ports, pods, session = seen
+    mac = network.mac if network else None
+    named = {"gw0": "gw0", "LOCAL": "LOCAL"} | ({"uplink": value.uplink} if value.uplink else {})
+    return {
+        "name": value.name,
+        "addresses": [str(address) for address in value.addresses],
+        "pod_cidrs": [str(cidr) for cidr in (network.cidrs if network else ())],
+        "zone": value.zone,
+        "datapath_id": None if value.datapath_id is None else datapath_text(value.datapath_id),
+        "segments": list(segments_of(value)),
+        "mac": None if mac is None else {"address": mac_text(mac.mac), "source": mac.source},
+        "uplink": value.uplink,
+        "ports": {role: port_row(ports[name]) for role, name in named.items() if name in ports},
+        "ports_missing": sorted(name for name in named.values() if name not in ports),
+        "pods": len(pods),
+        "pods_without_port": sorted(pod.key for pod in pods if pod.port not in ports),
+        "state": NO_SWITCH if session is None else str(session.state),
+        "peer": None if session is None else session.peer,
+        "problems": wrong,
+    }
+
+
+def port_row(port: Port) -> Row:
+    return {"number": port.number, "mac": mac_text(port.mac)}
+
+
+def _ports_by_node(facts: Facts) -> dict[str, dict[str, Port]]:
+    ports: dict[str, dict[str, Port]] = {}
+    for key, port in facts.peek(Kind.PORT).items():
+        node_name, _, name = key.partition(" ")
+        ports.setdefault(node_name, {})[name] = port
+    return ports
+
+
+def _pods_by_node(facts: Facts) -> dict[str, list[LocalPod]]:
+    pods: dict[str, list[LocalPod]] = {}
+    for pod in facts.peek(Derived.LOCAL_POD).values():
+        pods.setdefault(pod.node, []).append(pod)
+    return pods
+
+
+# --- services -----------------------------------------------------------------------------------------------------
+
+
+def services(facts: Facts, found: Iterable[Problem]) -> Iterator[Row]:
+    wrong = by_object(found, Kind.SERVICE)
+    known = facts.peek(Kind.SERVICE)
+    for key in sorted(known.keys() | wrong.keys()):
+        if key in known:
+            yield service(key, known[key], facts, wrong.get(key, []))
+        else:
+            yield {"name": key, "state": UNUSABLE, "frontends": [], "problems": wrong[key]}
+
+
+def service(key: str, value: Service, facts: Facts, wrong: list[Row]) -> Row:
+    """`state` is that of its worst address and port."""
+    frontends = [frontend(key, ip, port, facts) for ip in value.cluster_ips for port in value.ports]
+    states = {front["state"] for front in frontends}
+    worst = next((state for state in ("conflict", "not supported", "no endpoints") if state in states), "served")
+    return {
+        "name": key,
+        "state": worst if frontends else "no address",
+        "frontends": frontends,
+        "problems": wrong,
+    }
+
+
+def frontend(key: str, ip: Ip, port: ServicePort, facts: Facts) -> Row:
+    at = service_port_key(key, port.name, port.protocol, ip.family)
+    holder: Frontend | None = facts.peek(Derived.FRONTEND).get(tuple_key(ip, port.protocol, port.port))
+    backends = facts.peek(Derived.SERVICE_PORT).get(at)
+    endpoints = [{"address": str(one.ip), "port": one.port} for one in backends.targets] if backends else []
+    reason = ""
+    if port.protocol is Protocol.SCTP:
+        state, reason = "not supported", "SCTP is not served yet"
+    elif holder is None:
+        state, reason = "no endpoints", "not compiled yet"
+    elif holder.service != key:
+        state, reason = "conflict", f"the address and port belong to the older Service {holder.service}"
+    else:
+        state = "served" if endpoints else "no endpoints"
+        reason = "" if endpoints else "new connections are refused"
+    return {
+        "address": str(ip),
+        "port": port.port,
+        "port_name": port.name,
+        "protocol": port.protocol.value,
+        "state": state,
+        "reason": reason,
+        "group": facts.peek(Derived.GROUP_ID).get(at) if endpoints else None,
+        "endpoints": endpoints,
+    }
+
+
+# --- switches -----------------------------------------------------------------------------------------------------
+
+
+def datapath_text(dpid: int) -> str:
+    return f"{dpid:016x}"
+
+
+def switches(sessions: Iterable[Any]) -> Iterator[Row]:
+    """Rows of `Switches.sessions()`, unclaimed switches among them."""
+    for session in sessions:
+        row: Row = msgspec.structs.asdict(session)
+        row["dpid"] = datapath_text(session.dpid)
+        row["exceptions"] = [{"unit": str(unit), "error": error} for unit, error in session.exceptions]
+        yield row
+
+
+# --- the whole ----------------------------------------------------------------------------------------------------
+
+
+def status(fabric: Any) -> Row:
+    """`fabric`: the running product (see `apps.fabric`)."""
+    sessions = fabric.switches.sessions()
+    source: SourceStatus = fabric.source.status()
+    reasons = not_ready(fabric, switches_too=True)
+    return {
+        "ready": not reasons,
+        "not_ready": reasons,
+        "mode": fabric.config.mode,
+        "revision": fabric.fleet.revision,
+        "units": len(fabric.compiler.units),
+        "problems": len(fabric.compiler.problems()),
+        "units_not_encoded": {str(unit): reason for unit, reason in sorted(fabric.fleet.errors.items())},
+        "compile_seconds": fabric.compile_seconds,
+        "compilations": fabric.compilations,
+        "longest_stall_seconds": fabric.stall,
+        "switches": dict(sorted(Counter(str(session.state) for session in sessions).items())),
+        "connections_refused": dict(fabric.switches.refused),
+        "held_removals": sum(session.held_removals for session in sessions),
+        "held_objects": [f"{kind} {key}" for kind, key in source.held],
+        "source": source_row(source),
+    }
+
+
+def source_row(source: SourceStatus) -> Row:
+    return {
+        "name": source.name,
+        "synced": source.synced,
+        "complete": source.complete,
+        "objects": dict(source.counts),
+        "servers": list(source.servers),
+        "last_error": source.last_error,
+        "last_event_age_seconds": source.last_event_age,
+    }
+
+
+READY_STATES = ("READY", "OBSERVING")
+
+
+def not_ready(fabric: Any, *, switches_too: bool) -> list[str]:
+    """Why not; empty when ready. `switches_too`: every connected switch that a Node names has to be READY as well."""
+    reasons: list[str] = list(fabric.not_ready())
+    if switches_too:
+        for session in fabric.switches.sessions():
+            member = fabric.fleet.members.get(session.dpid)
+            if member is not None and session.state not in READY_STATES:
+                reasons.append(f"the switch of {member.node} is {session.state}: {session.last_error}".rstrip(": "))
+    return reasons
+
+
+def all_problems(compiler_problems: Iterable[Problem], source: SourceStatus) -> list[Problem]:
+    """Of objects and of the source itself, each once."""
+    found = {*compiler_problems, *source.problems}
+    return sorted(found, key=lambda problem: (problem.kind, problem.key, problem.field, problem.reason))

@@ -1,0 +1,89 @@
+"""`signalbox compile`: the flows and groups of one node, as ovs-ofctl text, with no switch and no controller."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from apps import flow_rows, offline, settings
+from apps.commands import output
+from apps.flow_rows import Row
+from k8s_bridge import manifests
+from pipelines.addresses import mac_text
+from pipelines.derived import Derived
+
+
+class PortType(click.ParamType[tuple[str, offline.Given]]):
+    """`NAME=NUMBER[/MAC]`."""
+
+    name = "port"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return offline.parse_port(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+@click.command("compile")
+@click.argument("directory", type=click.Path(exists=True, path_type=Path))
+@click.option("--node", required=True, metavar="NAME", help="Whose switch.")
+@click.option(
+    "--port",
+    "ports",
+    multiple=True,
+    type=PortType(),
+    metavar="NAME=NUMBER[/MAC]",
+    help="A port as the switch has it: LOCAL, gw0, the uplink's or a pod port's name, or NAMESPACE/NAME of a pod.",
+)
+@click.option("--config", metavar="FILE", type=click.Path(dir_okay=False), help="Settings that change flows.")
+@click.option("--only", type=click.Choice(["flows", "groups"]), help="For `ovs-ofctl add-flows` or `add-groups`.")
+@output.output_option
+def compile_(
+    directory: Path, node: str, ports: tuple[tuple[str, offline.Given], ...], config: str | None,
+    only: str | None, output: str,
+) -> None:  # fmt: skip
+    """Print the flows and groups that the manifests in DIRECTORY give one node.
+
+    Ports that no switch has told about are made up, always the same ones; the head of the output says how.
+    """
+    try:
+        chosen = settings.load(config, {"source": str(directory)}).fabric_settings()
+        reading = manifests.read(directory)
+        compiled = offline.compile_node(reading.values, chosen, node, dict(ports))
+    except (settings.ConfigError, offline.UnknownNode, offline.UnknownPort) as error:
+        raise click.ClickException(str(error)) from error
+    problems = {*reading.problems, *compiled.compiler.problems()}
+    if problems:
+        click.echo(f"{len(problems)} problems were found, `signalbox check {directory}` lists them", err=True)
+    found = flow_rows.units(compiled.fleet, compiled.scopes)
+    flows = [] if only == "groups" else flow_rows.in_order(flow_rows.flow_rows(found))
+    groups = [] if only == "flows" else sorted(flow_rows.group_rows(found), key=lambda row: row["group"])
+    if output == "json":
+        _json(node, compiled, flows, groups)
+    else:
+        click.echo("\n".join([*_head(node, compiled), *_lines(flows, groups)]))
+
+
+def _lines(flows: list[Row], groups: list[Row]) -> Iterator[str]:
+    for row in groups:
+        yield row["text"]
+    for row in flows:
+        yield flow_rows.with_cookie(row)
+
+
+def _head(node: str, compiled: offline.Offline) -> Iterator[str]:
+    yield f"# What the switch of node {node} should hold (ovs-ofctl -O OpenFlow15)."
+    yield "# No switch was asked, so ports are stand-ins (or as given by --port):"
+    for line in offline.describe(compiled.ports, compiled.compiler.facts.peek(Derived.LOCAL_POD).values()):
+        yield f"#   {line}"
+    yield "# MACs of peers: by annotation only; where there is none their traffic goes by gw0."
+    for unit, reason in sorted(compiled.fleet.errors.items()):
+        yield f"# left out: {unit}: {reason}"
+
+
+def _json(node: str, compiled: offline.Offline, flows: list[Row], groups: list[Row]) -> None:
+    ports = {name: {"number": port.number, "mac": mac_text(port.mac)} for name, port in compiled.ports.items()}
+    errors = {str(unit): reason for unit, reason in sorted(compiled.fleet.errors.items())}
+    output.as_json({"node": node, "ports": ports, "groups": groups, "flows": flows, "left_out": errors})

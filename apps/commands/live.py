@@ -1,0 +1,181 @@
+"""`signalbox status`, `nodes`, `services`, `flows`, `diff` and `confirm`: questions to a running controller."""
+
+from typing import Any
+
+import click
+
+from apps import flow_rows
+from apps.commands import output as out
+from apps.commands.client import ask, url_option
+
+
+@click.command()
+@url_option
+@out.output_option
+def status(url: str, output: str) -> None:
+    """Show whether all is well, and what is not."""
+    found = ask(url, "/v1/status")
+    problems = ask(url, "/v1/problems")
+    switches = ask(url, "/v1/switches")
+    if output == "json":
+        out.as_json({**found, "problems": problems, "switches": switches})
+        return
+    source = found["source"]
+    counts = ", ".join(f"{count} {kind}" for kind, count in source["objects"].items())
+    out.table(
+        ("", ""),
+        [
+            ("ready", "ok" if found["ready"] else "; ".join(found["not_ready"])),
+            ("source", f"{source['name']}{': ' + source['last_error'] if source['last_error'] else ''}"),
+            ("objects", counts or "none"),
+            ("revision", f"{found['revision']}, {found['units']} units, compiled in {found['compile_seconds']:.3f} s"),
+            ("mode", found["mode"]),
+            ("held", f"{found['held_removals']} flows and groups, {len(found['held_objects'])} objects"),
+            ("longest stall", f"{found['longest_stall_seconds'] * 1000:.0f} ms"),
+        ],
+    )
+    click.echo()
+    _switches(switches)
+    if problems:
+        click.echo()
+        columns = ("KIND", "OBJECT", "FIELD", "REASON")
+        out.table(columns, [(one["kind"], one["object"], one["field"], one["reason"]) for one in problems])
+
+
+def _switches(rows: list[Any]) -> None:
+    columns = ("SWITCH", "NODE", "STATE", "PEER", "ROLE", "FLOWS", "REVISION", "SENT", "HELD", "REFUSED", "LAST ERROR")
+    out.table(
+        columns,
+        [
+            (
+                row["dpid"], row["node"] or "-", row["state"], row["peer"], row["role"], row["flows"],
+                row["revision"], row["flow_mods_sent"], row["held_removals"], len(row["exceptions"]), row["last_error"],
+            )
+            for row in rows
+        ],
+    )  # fmt: skip
+
+
+@click.command()
+@url_option
+@out.output_option
+def nodes(url: str, output: str) -> None:
+    """List nodes: addresses, MACs and where they come from, switches."""
+    rows = ask(url, "/v1/nodes")
+    if output == "json":
+        out.as_json(rows)
+        return
+    shown = [
+        (
+            row["name"],
+            row["state"],
+            row.get("datapath_id") or "-",
+            " ".join(row.get("addresses", ())) or "-",
+            " ".join(row.get("pod_cidrs", ())) or "-",
+            f"{row['mac']['address']} ({row['mac']['source']})" if row["mac"] else "unknown",
+            row.get("pods", 0),
+        )
+        for row in rows
+    ]
+    out.table(("NODE", "SWITCH", "DATAPATH", "ADDRESSES", "PODCIDRS", "MAC (FROM)", "PODS"), shown)
+    _problems_of("Node", rows)
+
+
+@click.command()
+@url_option
+@out.output_option
+def services(url: str, output: str) -> None:
+    """List services: their addresses, and the endpoints that are used."""
+    rows = ask(url, "/v1/services")
+    if output == "json":
+        out.as_json(rows)
+        return
+    shown = [
+        (
+            row["name"],
+            _at(front["address"], front["port"]),
+            front["protocol"],
+            front["state"],
+            " ".join(_at(one["address"], one["port"]) for one in front["endpoints"]) or front["reason"],
+        )
+        for row in rows
+        for front in row["frontends"]
+    ]
+    out.table(("SERVICE", "ADDRESS", "PROTOCOL", "STATE", "ENDPOINTS"), shown)
+    _problems_of("Service", rows)
+
+
+def _at(address: str, port: int) -> str:
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+def _problems_of(kind: str, rows: list[Any]) -> None:
+    for row in rows:
+        for problem in row["problems"]:
+            click.echo(f"{kind} {row['name']}: {problem['field']}: {problem['reason']}", err=True)
+
+
+@click.command()
+@click.option("--node", help="Only what this node's switch carries.")
+@click.option("--table", "table_", help="Only this table, by name or number.")
+@click.option("--feature", help="Only flows of this feature, as in docs/pipeline.md.")
+@url_option
+@out.output_option
+def flows(node: str | None, table_: str | None, feature: str | None, url: str, output: str) -> None:
+    """List flows, each with the object that it is there for."""
+    rows = flow_rows.in_order(ask(url, "/v1/flows", node=node, table=table_, feature=feature))
+    if output == "json":
+        out.as_json(rows)
+    else:
+        out.table(
+            ("TABLE", "FLOW", "FEATURE", "SCOPE", "OBJECT"),
+            [(row["table_name"], row["flow"], row["feature"], row["scope"], row["object"]) for row in rows],
+        )
+
+
+@click.command()
+@click.option("--node", help="The node whose switch is compared. All connected ones by default.")
+@url_option
+@out.output_option
+@click.pass_context
+def diff(context: click.Context, node: str | None, url: str, output: str) -> None:
+    """Read switches back and compare them with what they should hold.
+
+    + is missing on the switch, - is too much, ~ differs. Ends with 1 when there is a difference. Writes nothing.
+    """
+    switches = [row for row in ask(url, "/v1/switches") if row["state"] != "UNCLAIMED" and row["node"]]
+    if node is not None:
+        switches = [row for row in switches if row["node"] == node]
+        if not switches:
+            raise click.ClickException(f"the switch of node {node} is not connected")
+    found = [ask(url, f"/v1/switches/{row['dpid']}/diff") for row in switches]
+    if output == "json":
+        out.as_json(found)
+    else:
+        for each in found:
+            _say_difference(each)
+    context.exit(0 if all(each["equal"] for each in found) else 1)
+
+
+def _say_difference(found: Any) -> None:
+    counts = ", ".join(f"{count} {kind}" for kind, count in sorted(found["counts"].items()))
+    click.echo(f"{found['node']} ({found['dpid']}): {counts or 'no difference'}")
+    for line in found["lines"]:
+        click.secho(f"  {line}", fg=out.COLOURS.get(line[0]))
+    if found["lines_left_out"]:
+        click.echo(f"  … and {found['lines_left_out']} more")
+
+
+@click.command()
+@url_option
+@out.output_option
+def confirm(url: str, output: str) -> None:
+    """Let removals go that are held back because they looked like an accident."""
+    released = ask(url, "/v1/confirm", "POST")
+    if output == "json":
+        out.as_json(released)
+        return
+    objects = released["released_objects"]
+    click.echo(f"released: {released['released_removals']} flows and groups, {len(objects)} objects")
+    for name in objects:
+        click.echo(f"  {name}")

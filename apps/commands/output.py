@@ -1,0 +1,46 @@
+"""How commands print: aligned tables for people, JSON for programs, colour on terminals only."""
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+import click
+import msgspec
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+WIDE = 10_000  # columns when nobody looks: nothing is wrapped or cut
+
+COLOURS = {
+    "READY": "green", "served": "green", "ok": "green", "OBSERVING": "cyan", "UNCLAIMED": "yellow",
+    "no endpoints": "yellow", "NOT CONNECTED": "red", "SLAVE": "red", "conflict": "red", "unusable": "red",
+    "+": "green", "-": "red", "~": "yellow",
+}  # fmt: skip
+
+
+def output_option(command: Command) -> Command:
+    return click.option(
+        "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="For whom to print."
+    )(command)
+
+
+def as_json(content: Any) -> None:
+    click.echo(msgspec.json.format(msgspec.json.encode(content)))
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Nothing but the head when there are no rows."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = Table(*columns, box=None, pad_edge=False, header_style="bold")
+    for row in rows:
+        shown.add_row(*(Text(str(cell), style=COLOURS.get(str(cell), "")) for cell in row))
+    if sys.stdout.isatty():
+        Console(highlight=False).print(shown)
+        return
+    console = Console(width=WIDE, color_system=None, highlight=False)
+    with console.capture() as capture:
+        console.print(shown)
+    click.echo("\n".join(line.rstrip() for line in capture.get().splitlines()))

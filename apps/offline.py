@@ -1,0 +1,124 @@
+"""What a node's switch would hold, without any switch: for `signalbox compile`, `check` and the pipeline's page.
+
+The same compiler, fleet and encoding as in the running controller; only what switches tell is made up: the
+numbers and MACs of ports, always the same ones for the same manifests.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct
+
+from controller.fleet import Fleet
+from pipelines.actions import LOCAL_PORT
+from pipelines.addresses import mac_text, parse_mac, pod_mac, pod_port_name, usable_mac
+from pipelines.compiler import Compiler
+from pipelines.derived import Derived, LocalPod, segments
+from pipelines.features import NUMBERS
+from pipelines.model import Change, Kind, Node, Port, Settings, Value, port_key
+from pipelines.unit import FLEET, Scope, ScopeKind
+
+UPLINK, GATEWAY, FIRST_POD = 1, 2, 10  # port numbers
+UPLINK_MAC, GATEWAY_MAC = 0x020000000001, 0x020000000002
+
+Values = Mapping[tuple[Kind, str], Value]
+
+
+class UnknownNode(LookupError):
+    """The manifests hold no usable node of that name; the text says which there are."""
+
+
+class UnknownPort(LookupError):
+    """A port was given that the node does not have; the text says which there are."""
+
+
+class Given(Struct, frozen=True):
+    """A port as a user gave it. `mac` None: the stand-in's."""
+
+    number: int
+    mac: int | None = None
+
+
+class Offline(Struct):
+    """`ports` by name: those that were made up for the node, or given."""
+
+    compiler: Compiler
+    fleet: Fleet
+    scopes: frozenset[Scope] = frozenset()
+    ports: dict[str, Port] = {}
+
+
+def compile_all(values: Values, settings: Settings) -> Offline:
+    """Everything, with no port known: no switch has connected."""
+    compiler = Compiler()
+    fleet = Fleet()
+    changes = [Change(Kind.SETTINGS, "", settings)]
+    changes += [Change(kind, key, value) for (kind, key), value in values.items()]
+    fleet.publish(compiler.run(changes), NUMBERS)
+    return Offline(compiler, fleet)
+
+
+def compile_node(values: Values, settings: Settings, name: str, given: Mapping[str, Given] | None = None) -> Offline:
+    """The units of one node, its ports made up. Raises UnknownNode."""
+    compiled = compile_all(values, settings)
+    facts = compiled.compiler.facts
+    node = facts.peek(Kind.NODE).get(name)
+    if node is None:
+        known = ", ".join(sorted(facts.peek(Kind.NODE))) or "none"
+        raise UnknownNode(f"no usable Node {name}; there are: {known}")
+    pods = [pod for pod in facts.peek(Derived.LOCAL_POD).values() if pod.node == name]
+    compiled.ports = stand_ins(node, pods, given or {})
+    changes = [Change(Kind.PORT, port_key(name, port), value) for port, value in compiled.ports.items()]
+    compiled.fleet.publish(compiled.compiler.run(changes), NUMBERS)
+    compiled.scopes = scopes(node)
+    return compiled
+
+
+def scopes(node: Node) -> frozenset[Scope]:
+    here = [Scope(ScopeKind.SEGMENT, name) for name in segments(node)]
+    return frozenset((FLEET, Scope(ScopeKind.NODE, node.name), *here))
+
+
+def stand_ins(node: Node, pods: Iterable[LocalPod], given: Mapping[str, Given]) -> dict[str, Port]:
+    """LOCAL, uplink, gw0 and the pods' ports in order of the pods' names. Given ports keep their number."""
+    uplink_mac = node.mac if node.mac is not None and usable_mac(node.mac) else UPLINK_MAC
+    wanted = [("LOCAL", LOCAL_PORT, uplink_mac)]
+    if node.uplink:
+        wanted.append((node.uplink, UPLINK, uplink_mac))
+    wanted.append(("gw0", GATEWAY, pod_mac((node.pod_cidrs[0].address(1),)) if node.pod_cidrs else GATEWAY_MAC))
+    ordered = sorted(pods, key=lambda pod: pod.key)
+    wanted += [(pod.port, FIRST_POD + index, pod.mac) for index, pod in enumerate(ordered)]
+    taken = {one.number for one in given.values()}
+    ports: dict[str, Port] = {}
+    for name, number, mac in wanted:
+        own = given.get(name)
+        if own is not None:
+            ports[name] = Port(own.number, mac if own.mac is None else own.mac)
+            continue
+        while number in taken:
+            number += 1  # noqa: PLW2901  (the next free one)
+        taken.add(number)
+        ports[name] = Port(number, mac)
+    for name in given.keys() - ports.keys():
+        raise UnknownPort(f"{node.name} has no port {name}; there are: {', '.join(ports)}")
+    return ports
+
+
+def parse_port(text: str) -> tuple[str, Given]:
+    """`NAME=NUMBER` or `NAME=NUMBER/MAC`; a pod may be named NAMESPACE/NAME. Raises ValueError."""
+    name, equals, rest = text.rpartition("=")
+    number, _, mac = rest.partition("/")
+    if not equals or not name or not number.isascii() or not number.isdigit() or not 0 < int(number) <= LOCAL_PORT:
+        raise ValueError(f"{text!r} is not of the form NAME=NUMBER or NAME=NUMBER/MAC")
+    namespace, slash, pod = name.partition("/")
+    port = pod_port_name(namespace, pod) if slash else name
+    return port, Given(int(number), parse_mac(mac) if mac else None)
+
+
+def describe(ports: Mapping[str, Port], pods: Iterable[LocalPod]) -> list[str]:
+    """A line for each port, for people."""
+    names = {pod.port: pod.key for pod in pods}
+    lines = []
+    for name, port in ports.items():
+        number = "LOCAL" if port.number == LOCAL_PORT else str(port.number)
+        lines.append(f"{names.get(name, name)}: port {number} {mac_text(port.mac)}")
+    return lines

@@ -1,0 +1,256 @@
+"""The REST side without HTTP glue: a method, a path and a query in, a status and bytes out.
+
+Reads only, but for `POST /v1/confirm`. Lists are arrays and leave in pieces, so that a long one never keeps the
+hub: between two rows others run. A wrong parameter is named; an unknown path is a JSON 404.
+"""
+
+import logging
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from apps import answers, flow_rows, metrics
+from controller.connection import ConnectionLost, Refused, TimedOut
+from pipelines.derived import Derived
+from pipelines.features import NUMBERS
+from pipelines.tables import BY_ID, TABLES
+from pipelines.unit import Member, Scope
+
+LOG = logging.getLogger("signalbox.rest")
+
+JSON = "application/json"
+PIECE = 1 << 15  # bytes of a list that leave at once
+
+Query = dict[str, str]
+
+
+class Answer(NamedTuple):
+    status: int
+    body: Iterable[bytes]
+    type: str = JSON
+
+
+class Wrong(Exception):
+    """The request cannot be answered. `parameter` names what was wrong with it, "" when it is none."""
+
+    def __init__(self, status: int, reason: str, parameter: str = "") -> None:
+        super().__init__(reason)
+        self.status = status
+        self.parameter = parameter
+
+
+class Resource(NamedTuple):
+    """`path`: a regular expression; `answer` gets the query and the groups of the path."""
+
+    method: str
+    path: str
+    parameters: tuple[str, ...]
+    answer: Callable[..., Answer]
+    says: str
+
+
+class Rest:
+    """`fabric()`: the running product, None while there is none; `pauses()`: a new pause for one request."""
+
+    def __init__(self, fabric: Callable[[], Any], pauses: Callable[[], Callable[[], None]]) -> None:
+        self._find = fabric
+        self._pauses = pauses
+        self.resources = (
+            Resource("GET", "/", (), self._index, "this list"),
+            Resource("GET", "/healthz", (), self._healthz, "the process serves requests"),
+            Resource("GET", "/readyz", ("switches",), self._readyz, "source in sync and first revision compiled"),
+            Resource("GET", "/metrics", (), self._metrics, "figures for Prometheus"),
+            Resource("GET", "/v1/status", (), self._status, "the whole at a glance"),
+            Resource("GET", "/v1/nodes", (), self._nodes, "nodes, their MACs and switches"),
+            Resource("GET", "/v1/services", (), self._services, "services, their addresses and endpoints"),
+            Resource("GET", "/v1/switches", (), self._switches, "connected switches"),
+            Resource("GET", "/v1/switches/([^/]+)/diff", (), self._diff, "a switch against what it should hold"),
+            Resource("GET", "/v1/flows", ("node", "table", "feature"), self._flows, "flows with their objects"),
+            Resource("GET", "/v1/groups", ("node", "feature"), self._groups, "groups with their objects"),
+            Resource("GET", "/v1/problems", (), self._problems, "what a person should mend"),
+            Resource("POST", "/v1/confirm", (), self._confirm, "lets removals go that are held back"),
+        )
+
+    def answer(self, method: str, path: str, query: str) -> Answer:
+        try:
+            return self._answer(method, path, query)
+        except Wrong as wrong:
+            content = {"error": str(wrong)} | ({"parameter": wrong.parameter} if wrong.parameter else {})
+            return _json(content, wrong.status)
+        except Exception:
+            LOG.exception("%s %s", method, path)
+            return _json({"error": "a fault of the controller; its log says more"}, 500)
+
+    def _answer(self, method: str, path: str, query: str) -> Answer:
+        found = [(one, match) for one in self.resources if (match := re.fullmatch(one.path, path.rstrip("/") or "/"))]
+        if not found:
+            raise Wrong(404, f"there is no {path}; GET / lists what there is")
+        wanted = "GET" if method == "HEAD" else method
+        for resource, match in found:
+            if resource.method == wanted:
+                return resource.answer(_query(query, resource), *match.groups())
+        raise Wrong(405, f"{path} takes {', '.join(resource.method for resource, _ in found)}, not {method}")
+
+    @property
+    def _fabric(self) -> Any:
+        fabric = self._find()
+        if fabric is None:
+            raise Wrong(503, "apps.fabric is not loaded")
+        return fabric
+
+    # --- the process ----------------------------------------------------------------------------------------------
+
+    def _index(self, query: Query) -> Answer:
+        del query
+        rows = [
+            {"method": one.method, "path": one.path.replace("([^/]+)", "{datapath id}"), "says": one.says}
+            | ({"parameters": one.parameters} if one.parameters else {})
+            for one in self.resources
+        ]
+        return _json(rows)
+
+    def _healthz(self, query: Query) -> Answer:
+        del query
+        return _json({"healthy": True})
+
+    def _readyz(self, query: Query) -> Answer:
+        reasons = answers.not_ready(self._fabric, switches_too="switches" in query)
+        return _json({"ready": not reasons, "reasons": reasons}, 503 if reasons else 200)
+
+    def _metrics(self, query: Query) -> Answer:
+        del query
+        return Answer(200, [metrics.FabricCollector(self._fabric).text()], metrics.TYPE)
+
+    def _status(self, query: Query) -> Answer:
+        del query
+        return _json(answers.status(self._fabric))
+
+    def _problems(self, query: Query) -> Answer:
+        del query
+        fabric = self._fabric
+        found = answers.all_problems(fabric.compiler.problems(), fabric.source.status())
+        return self._list(answers.problems(found))
+
+    def _confirm(self, query: Query) -> Answer:
+        del query
+        fabric = self._fabric
+        held = answers.status(fabric)
+        fabric.confirm()
+        return _json({"released_removals": held["held_removals"], "released_objects": held["held_objects"]})
+
+    # --- objects --------------------------------------------------------------------------------------------------
+
+    def _nodes(self, query: Query) -> Answer:
+        del query
+        fabric = self._fabric
+        return self._list(answers.nodes(fabric.compiler.facts, fabric.switches.sessions(), fabric.compiler.problems()))
+
+    def _services(self, query: Query) -> Answer:
+        del query
+        fabric = self._fabric
+        return self._list(answers.services(fabric.compiler.facts, fabric.compiler.problems()))
+
+    # --- switches -------------------------------------------------------------------------------------------------
+
+    def _switches(self, query: Query) -> Answer:
+        del query
+        return self._list(answers.switches(self._fabric.switches.sessions()))
+
+    def _diff(self, query: Query, datapath: str) -> Answer:
+        del query
+        fabric = self._fabric
+        dpid = _datapath_id(datapath)
+        if fabric.switches.session(dpid) is None:
+            raise Wrong(404, f"no switch with datapath id {dpid:016x} is connected")
+        member: Member | None = fabric.fleet.members.get(dpid)
+        if member is None:
+            raise Wrong(409, f"no Node names the switch {dpid:016x}, so it should hold nothing of ours")
+        try:
+            rows = fabric.switches.flows(dpid)
+        except (ConnectionLost, TimedOut, Refused, KeyError) as error:
+            raise Wrong(502, f"switch {dpid:016x} could not be read: {error}") from error
+        found = flow_rows.difference(fabric.fleet, member.scopes, rows, self._pauses())
+        return _json({"dpid": f"{dpid:016x}", "node": member.node} | found)
+
+    def _flows(self, query: Query) -> Answer:
+        scopes, feature = self._scopes(query), _feature(query)
+        table = _table(query)
+        found = flow_rows.units(self._fabric.fleet, scopes)
+        return self._list(flow_rows.flow_rows(found, table, feature, self._pauses()))
+
+    def _groups(self, query: Query) -> Answer:
+        scopes, feature = self._scopes(query), _feature(query)
+        return self._list(flow_rows.group_rows(flow_rows.units(self._fabric.fleet, scopes), feature, self._pauses()))
+
+    def _scopes(self, query: Query) -> frozenset[Scope] | None:
+        if "node" not in query:
+            return None
+        name = query["node"]
+        members: Iterable[Member] = self._fabric.compiler.facts.peek(Derived.MEMBER).values()
+        scopes = next((member.scopes for member in members if member.node == name), None)
+        if scopes is None:
+            raise Wrong(400, f"no Node {name} that names its switch is known", "node")
+        return scopes
+
+    def _list(self, rows: Iterable[answers.Row]) -> Answer:
+        return Answer(200, _pieces(rows, self._pauses()))
+
+
+def _query(text: str, resource: Resource) -> Query:
+    query = {}
+    for name, value in parse_qsl(text, keep_blank_values=True):
+        if name not in resource.parameters:
+            known = f"known: {', '.join(resource.parameters)}" if resource.parameters else "it takes none"
+            raise Wrong(400, f"unknown parameter {name}; {known}", name)
+        if name in query:
+            raise Wrong(400, f"parameter {name} is given twice", name)
+        query[name] = value
+    return query
+
+
+def _datapath_id(text: str) -> int:
+    if not re.fullmatch(r"(0x)?[0-9a-fA-F]{1,16}", text):
+        raise Wrong(400, f"{text!r} is not a datapath id (16 hex digits)", "datapath id")
+    return int(text, 16)
+
+
+def _table(query: Query) -> int | None:
+    text = query.get("table")
+    if text is None:
+        return None
+    if text in TABLES:
+        return TABLES[text].id
+    if text.isascii() and text.isdigit() and int(text) in BY_ID:
+        return int(text)
+    raise Wrong(400, f"no table {text}; there are: {', '.join(TABLES)}", "table")
+
+
+def _feature(query: Query) -> str | None:
+    text = query.get("feature")
+    if text is not None and text not in NUMBERS:
+        raise Wrong(400, f"no feature {text}; there are: {', '.join(NUMBERS)}", "feature")
+    return text
+
+
+_ENCODER = msgspec.json.Encoder()
+
+
+def _json(content: Any, status: int = 200) -> Answer:
+    return Answer(status, [_ENCODER.encode(content) + b"\n"])
+
+
+def _pieces(rows: Iterable[Any], pause: Callable[[], None]) -> Iterator[bytes]:
+    """A JSON array, some rows at a time."""
+    buffer = bytearray(b"[")
+    between = b"\n"
+    for row in rows:
+        buffer += between + _ENCODER.encode(row)
+        between = b",\n"
+        if len(buffer) > PIECE:
+            yield bytes(buffer)
+            buffer.clear()
+        pause()
+    yield bytes(buffer + b"]\n")
