@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterable
 from hashlib import blake2b
 from struct import Struct
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -35,9 +35,11 @@ ANY = 0xFFFFFFFF
 EVERY_BUCKET = 0xFFFFFFFF
 SELECT = 1
 
-# bundle-add header, bundle, flags; inner header; cookie, mask, table, command, idle, hard, priority, buffer,
-# out port, out group, flags, importance; match type and length
-_FLOW = Struct("!BBHIIxxHBBHIQQBBHHHIIIHHHH")
+# bundle-add: header, bundle and flags; flow mod: header; cookie, mask, table, command, idle, hard, priority;
+# buffer, out port, out group (any), flags, importance (none), match type (1); match length
+_FLOW = Struct("!BBHI8sBBHIQQBBHHH18sH")
+_FLOW_CONSTANTS = b"\xff" * 12 + bytes(4) + b"\0\1"
+_BUNDLE_CONSTANTS = BUNDLE_ID.to_bytes(4, "big") + bytes(2) + BUNDLE_FLAGS.to_bytes(2, "big")
 _KEY = Struct("!BH")
 _DIGEST = Struct("!HHH")
 _GROUP = Struct("!BBHIIxxHBBHIHBxIHxxI")
@@ -140,49 +142,30 @@ def delete_group(number: int) -> bytes:
     return _group_mod(DELETE_XID, DELETE_GROUP, 0, number, b"", b"")
 
 
-def encode_flow(flow: Flow, feature: int, owner: str, xid: int) -> EncodedFlow:
-    """Raises ValueError, or OverflowError or struct.error where a number does not fit."""
-    return _parts(flow, feature, owner).encoded(xid)
-
-
-class _Parts(NamedTuple):
-    """A flow all but its xid."""
-
-    flow: Flow
-    key: bytes
-    cookie: int
-    actions: bytes
-
-    def encoded(self, xid: int) -> EncodedFlow:
-        flow, key, cookie, actions = self
-        message = _flow_mod(xid, ADD, cookie, key, flow.idle_timeout, flow.hard_timeout, actions)
-        return EncodedFlow(key, cookie, xid, message)
-
-
-def _parts(flow: Flow, feature: int, owner: str) -> _Parts:
+def encode_flow(flow: Flow, owner_cookie: int, xid: int) -> EncodedFlow:
+    """`owner_cookie`: the cookie all but its digest. Raises ValueError, OverflowError or struct.error."""
     key = _KEY.pack(flow.table, flow.priority) + match_fields(flow.match)
     actions = instructions(flow.actions)
-    covered = b"".join((_DIGEST.pack(len(key), flow.idle_timeout, flow.hard_timeout), key, actions))
-    digest = int.from_bytes(blake2b(covered, digest_size=4).digest(), "big")
-    return _Parts(flow, key, ids.cookie(feature, owner, digest), actions)
+    idle, hard = flow.idle_timeout, flow.hard_timeout
+    digest = blake2b(b"".join((_DIGEST.pack(len(key), idle, hard), key, actions)), digest_size=4).digest()
+    cookie = owner_cookie | int.from_bytes(digest, "big")
+    return EncodedFlow(key, cookie, xid, _flow_mod(xid, ADD, cookie, key, idle, hard, actions))
 
 
 def _flow_mod(xid: int, command: int, cookie: int, key: bytes, idle: int, hard: int, actions: bytes) -> bytes:
-    table, priority = _KEY.unpack_from(key)
     size = 1 + len(key)  # the match with its header of 4 bytes, without table and priority
     padding = _PADDING[size & 7]
     length = _BARE_FLOW + size + len(padding) + len(actions)
     if length + _OUTER > LONGEST:
         raise ValueError(f"a flow of {length} bytes does not fit in an OpenFlow message")
     mask = 0 if command == ADD else 0xFFFFFFFFFFFFFFFF
-    return b"".join((
-        _FLOW.pack(
-            VERSION, BUNDLE_ADD, length + _OUTER, xid, BUNDLE_ID, BUNDLE_FLAGS,
-            VERSION, FLOW_MOD, length, xid,
-            cookie, mask, table, command, idle, hard, priority, ANY, ANY, ANY, 0, 0, 1, size,
-        ),
-        key[_KEY.size :], padding, actions,
-    ))  # fmt: skip
+    table, priority = _KEY.unpack_from(key)
+    head = _FLOW.pack(
+        VERSION, BUNDLE_ADD, length + _OUTER, xid, _BUNDLE_CONSTANTS,
+        VERSION, FLOW_MOD, length, xid,
+        cookie, mask, table, command, idle, hard, priority, _FLOW_CONSTANTS, size,
+    )  # fmt: skip
+    return b"".join((head, key[_KEY.size :], padding, actions))
 
 
 def encode_group(group: Group, xid: int) -> EncodedGroup:
@@ -231,35 +214,55 @@ def encode_unit(key: UnitKey, feature: int, unit: Unit, previous: EncodedUnit | 
 
     Raises EncodeError and nothing else; then `previous` stays in force and no xid is kept.
     """
-    previous = previous or EncodedUnit(key, {}, {}, frozenset())
+    before: dict[bytes, EncodedFlow] = previous.flows if previous else {}
+    before_groups: dict[int, EncodedGroup] = previous.groups if previous else {}
     flows: dict[bytes, EncodedFlow] = {}
     groups: dict[int, EncodedGroup] = {}
     taken: list[int] = []
+    spare = 0  # an xid that was taken and not used yet
     thing: Flow | Group | None = None
     try:
+        owner_cookie = ids.cookie(feature, key.key, 0)
         for thing in unit.flows:
-            parts = _parts(thing, feature, key.key)
-            if parts.key in flows:
-                raise ValueError("two flows of one unit have the same table, priority and match")
-            old = previous.flows.get(parts.key)
-            if old is None or old.cookie != parts.cookie or parts.encoded(old.xid) != old:
-                taken.append(xids.take(key))
-                old = parts.encoded(taken[-1])
-            flows[parts.key] = old
+            if not spare:
+                spare = xids.take(key)
+                taken.append(spare)
+            flow = encode_flow(thing, owner_cookie, spare)
+            if flow.key in flows:
+                raise ValueError("another flow of the unit has the same table, priority and match")
+            old = before.get(flow.key) if before else None
+            if old is not None and _same(old, flow):
+                flows[flow.key] = old
+            else:
+                flows[flow.key] = flow
+                spare = 0
         for thing in unit.groups:
             if thing.id in groups:
-                raise ValueError("two groups of one unit have the same id")
-            old_group = previous.groups.get(thing.id)
-            if old_group is None or encode_group(thing, old_group.xid) != old_group:
-                taken.append(xids.take(key))
-                old_group = encode_group(thing, taken[-1])
-            groups[thing.id] = old_group
+                raise ValueError("another group of the unit has the same id")
+            if not spare:
+                spare = xids.take(key)
+                taken.append(spare)
+            group = encode_group(thing, spare)
+            old_group = before_groups.get(thing.id)
+            if old_group is not None and old_group.content == group.content:
+                groups[thing.id] = old_group
+            else:
+                groups[thing.id] = group
+                spare = 0
     except Exception as error:
         xids.release(taken)
         raise EncodeError(key, _reason(error, thing)) from error
-    xids.release([old.xid for number, old in previous.flows.items() if flows.get(number) is not old])
-    xids.release([old.xid for number, old in previous.groups.items() if groups.get(number) is not old])
+    if spare:
+        xids.release((spare,))
+    if before or before_groups:
+        xids.release([old.xid for number, old in before.items() if flows.get(number) is not old])
+        xids.release([old.xid for number, old in before_groups.items() if groups.get(number) is not old])
     return EncodedUnit(key, flows, groups, unit.allowed)
+
+
+def _same(one: EncodedFlow, two: EncodedFlow) -> bool:
+    """All but their xids, which are the second words of both headers."""
+    return one.cookie == two.cookie and one.message[24:] == two.message[24:]
 
 
 def release_unit(unit: EncodedUnit, xids: Xids) -> None:

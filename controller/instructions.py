@@ -64,16 +64,14 @@ def instructions(actions: tuple[Action, ...]) -> bytes:
         actions = actions[:-1]
     if not actions:
         return goto
-    pieces = []
-    for action in actions:
-        piece = _actions.get(action)
-        pieces.append(action_bytes(action) if piece is None else piece)
-    body = b"".join(pieces)
+    body = b"".join([action_bytes(action) for action in actions])
     return INSTRUCTION.pack(APPLY_ACTIONS, 8 + len(body)) + body + goto
 
 
 def action_bytes(action: Action) -> bytes:
     """One action, padded to a multiple of 8 bytes. Raises ValueError, OverflowError or struct.error."""
+    if type(action) is Ct:
+        return _ct(action)  # nearly always with an address of its own: not worth keeping
     known = _actions.get(action)
     if known is not None:
         return known
@@ -198,5 +196,4 @@ _WRITERS: dict[type, Callable[[Any], bytes]] = {
     ToGroup: _group,
     Meter: _meter,
     DecTtl: _dec_ttl,
-    Ct: _ct,
 }

@@ -109,12 +109,16 @@ def checked(field: Field | Part, value: int) -> int:
 
 # --- a whole match -----------------------------------------------------------------------------------------
 
-# What one item contributes: (position, bytes, None), or for registers (position, bytes, their 64-bit pieces).
+# What one item contributes: its position and bytes, and for registers the xregs that it is made of.
 _Piece = tuple[int, bytes, tuple[quirks.Piece, ...] | None]
 
 _CACHE_SIZE = 65536
+_LONG = (1 << 64) - 1
 _items: dict[Item, _Piece] = {}
 _FIRST_XREG = WIRE[fields.XREGS[0]].order
+_XREG_HEADERS = [(_header(WIRE[field].header), _header(WIRE[field].masked_header)) for field in fields.XREGS]
+_two_longs = Struct("!QQ").pack
+_long = Struct("!Q").pack
 
 
 def match_fields(match: tuple[Item, ...]) -> bytes:
@@ -123,16 +127,21 @@ def match_fields(match: tuple[Item, ...]) -> bytes:
     Raises ValueError for what cannot be written.
     """
     pieces = []
-    registers = 0
+    registers: tuple[quirks.Piece, ...] = ()
     for item in match:
         piece = _items.get(item)
         if piece is None:
             piece = _piece(item)
-        if piece[2] is not None:
-            registers += 1
-        pieces.append(piece)
-    if registers > 1:
-        pieces = _merged(pieces)
+        if piece[2] is None:
+            pieces.append(piece)
+        elif registers:
+            registers += piece[2]
+        else:
+            registers, alone = piece[2], piece
+    if registers:
+        if registers is not alone[2]:
+            alone = _FIRST_XREG, _xregs(quirks.merge(registers)), None
+        pieces.append(alone)
     pieces.sort()
     return b"".join([piece[1] for piece in pieces])
 
@@ -141,31 +150,24 @@ def _piece(item: Item) -> _Piece:
     field, value, mask = item
     if isinstance(field, Part):
         raise ValueError(f"a condition on part {field.name}: build the match with flow.match()")  # noqa: TRY004  (a bad value)
-    piece: _Piece
     if field is fields.VLAN_TCI:
-        conditions = quirks.vlan(value, field.ones if mask is None else mask)
-        piece = WIRE[field].order, conditions, None
-    elif (split := quirks.xreg_pieces(field, value, field.ones if mask is None else mask)) is not None:
-        condition(field, value, mask)
-        piece = _FIRST_XREG + split[0][0] if split else _FIRST_XREG, _xregs(split), split
+        piece: _Piece = WIRE[field].order, quirks.vlan(value, field.ones if mask is None else mask), None
     else:
-        piece = WIRE[field].order, condition(field, value, mask) if mask != 0 else b"", None
+        plain = condition(field, value, mask) if mask != 0 else b""
+        split = quirks.xreg_pieces(field, value, field.ones if mask is None else mask)
+        piece = (WIRE[field].order, plain, None) if split is None else (_FIRST_XREG, _xregs(split), split)
     if len(_items) >= _CACHE_SIZE:
         _items.clear()
     _items[item] = piece
     return piece
 
 
-def _merged(pieces: list[_Piece]) -> list[_Piece]:
-    """Conditions on different registers that are halves of one xreg become one condition."""
-    merged = quirks.merge([piece for _, _, split in pieces if split is not None for piece in split])
-    kept = [piece for piece in pieces if piece[2] is None]
-    kept.append((_FIRST_XREG, _xregs(merged), None))
-    return kept
-
-
 def _xregs(split: tuple[quirks.Piece, ...]) -> bytes:
-    ones = (1 << 64) - 1
     return b"".join(
-        condition(fields.XREGS[number], value, None if mask == ones else mask) for number, value, mask in split
+        [
+            _XREG_HEADERS[number][0] + _long(value)
+            if mask == _LONG
+            else _XREG_HEADERS[number][1] + _two_longs(value, mask)
+            for number, value, mask in split
+        ]
     )

@@ -13,45 +13,57 @@ writes the form that comes back, so keys, cookies' digests and instructions can 
 
 from struct import pack
 
-from pipelines.fields import Field
+from pipelines.fields import REGS, XREGS, XXREGS, Field
 
 # Bits of one xreg: (its number 0 … 7, value, mask), each 64 bits wide.
 Piece = tuple[int, int, int]
 
-_WORD = (1 << 32) - 1
 _LONG = (1 << 64) - 1
 _VID_HEADER, _VID_MASKED_HEADER, _PCP_HEADER = 0x80000C02, 0x80000D04, 0x80000E01
 _VID_BITS, _PCP_BITS = 0x1FFF, 0xE000
 
 
-def xreg_pieces(field: Field, value: int, mask: int) -> tuple[Piece, ...] | None:
-    """A condition on any register as conditions on xregs, lowest number first; None for other fields."""
+def _halves(field: Field) -> tuple[tuple[int, int, int], ...]:
+    """Where the bits of a register lie in xregs: (xreg, shift there, shift in the register)."""
     family = field.name.rstrip("0123456789")
-    if family not in ("reg", "xreg", "xxreg"):
-        return None
     number = int(field.name[len(family) :])
     if family == "reg":
-        shift = 0 if number % 2 else 32
-        pieces = ((number // 2, (value & _WORD) << shift, (mask & _WORD) << shift),)
-    elif family == "xreg":
-        pieces = ((number, value, mask),)
-    else:
-        pieces = (  # type: ignore[assignment]
-            (number * 2, value >> 64 & _LONG, mask >> 64 & _LONG),
-            (number * 2 + 1, value & _LONG, mask & _LONG),
-        )
-    return tuple(piece for piece in pieces if piece[2])
+        return ((number // 2, 0 if number % 2 else 32, 0),)
+    if family == "xreg":
+        return ((number, 0, 0),)
+    return (number * 2, 0, 64), (number * 2 + 1, 0, 0)
 
 
-def merge(pieces: list[Piece]) -> tuple[Piece, ...]:
+_PLACES = {field: _halves(field) for field in (*REGS, *XREGS, *XXREGS)}
+
+
+def xreg_pieces(field: Field, value: int, mask: int) -> tuple[Piece, ...] | None:
+    """A condition on any register as conditions on xregs, lowest number first; None for other fields."""
+    places = _PLACES.get(field)
+    if places is None:
+        return None
+    return tuple(
+        [
+            (xreg, (value >> down & _LONG) << up, (mask >> down & _LONG) << up)
+            for xreg, up, down in places
+            if mask >> down & _LONG
+        ]
+    )
+
+
+def merge(pieces: tuple[Piece, ...]) -> tuple[Piece, ...]:
     """At most one piece for each xreg, lowest number first. Raises ValueError when two contradict each other."""
-    merged: dict[int, tuple[int, int]] = {}
-    for number, value, mask in pieces:
-        other_value, other_mask = merged.get(number, (0, 0))
-        if (value ^ other_value) & mask & other_mask:
+    merged: dict[int, Piece] = {}
+    for piece in pieces:
+        number, value, mask = piece
+        other = merged.get(number)
+        if other is None:
+            merged[number] = piece
+            continue
+        if (value ^ other[1]) & mask & other[2]:
             raise ValueError(f"a match on xreg{number} contradicts itself")
-        merged[number] = value | other_value, mask | other_mask
-    return tuple((number, *merged[number]) for number in sorted(merged))
+        merged[number] = number, value | other[1], mask | other[2]
+    return tuple(sorted(merged.values()))
 
 
 def vlan(value: int, mask: int) -> bytes:
