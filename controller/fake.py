@@ -10,6 +10,7 @@ the message, refuse it, close before or after, stop reading.
 
 import struct
 from collections.abc import Callable
+from contextlib import suppress
 from enum import StrEnum
 
 import eventlet
@@ -39,12 +40,12 @@ UNKNOWN_METER = (12, 3)
 class Fault(StrEnum):
     """What happens to one message."""
 
-    IGNORE = "ignore"  # lost before it was applied
+    IGNORE = "ignore"  # lost before it was applied, and all that follows on this connection too
     SILENT = "silent"  # applied, the reply is lost
     CLOSE = "close"  # the connection ends, nothing is applied
     CLOSE_AFTER = "close after"  # applied, then the connection ends without a reply
     REFUSE = "refuse"
-    LATE = "late"  # applied and answered after `Fake.late` seconds, also when the connection is gone by then
+    LATE = "late"  # this and all that follows wait `Fake.late` seconds, and are applied even if the peer has left
     STALL = "stall"  # nothing is read any more
 
 
@@ -123,6 +124,7 @@ class Link:
         self.open = True
         self._stream = stream
         self._sending = Semaphore()
+        self._deaf = False
         self._bundles: dict[int, tuple[list[bytes], bool]] = {}  # messages, closed
 
     def close(self) -> None:
@@ -133,7 +135,7 @@ class Link:
 
     def send(self, kind: int, xid: int, body: bytes = b"") -> None:
         message = struct.pack("!BBHI", self.fake.version, kind, 8 + len(body), xid) + body
-        with self._sending:
+        with self._sending, suppress(OSError):  # what arrived is applied, whether or not anybody listens
             if self.open:
                 self._stream.sendall(message)
 
@@ -167,7 +169,7 @@ class Link:
 
     def _take(self, message: bytes) -> None:
         kind, xid = message[1], int.from_bytes(message[4:8], "big")
-        if not self.open:
+        if self._deaf or not self.open:
             return
         if kind == ECHO_REQUEST:
             self.send(ECHO_REPLY, xid, message[8:])
@@ -182,15 +184,18 @@ class Link:
             self.close()
         elif fault is Fault.REFUSE:
             self.error((1, 1) if message[1] != BUNDLE_ADD else (2, 0), message)
+        elif fault is Fault.IGNORE:
+            self._deaf = True
         elif fault is Fault.LATE:
-            eventlet.spawn_after_local(self.fake.late, self._answer, message)
+            eventlet.sleep(self.fake.late)
+            self._answer(message)
         elif fault in (Fault.SILENT, Fault.CLOSE_AFTER):
             self.open = False  # so that nothing is sent
             self._answer(message)
             self.open = fault is Fault.SILENT
             if not self.open:
                 self.close()
-        elif fault is None:
+        else:
             self._answer(message)
 
     def _answer(self, message: bytes) -> None:

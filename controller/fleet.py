@@ -11,7 +11,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import NamedTuple
 
-from controller.encode import EncodedUnit, EncodeError, Xids, encode_unit
+from controller.encode import EncodedUnit, EncodeError, Xids, encode_unit, release_unit
 from controller.round import Installed, Step
 from pipelines.fields import SCTP, UDP
 from pipelines.unit import Member, Revision, Scope, Tuple, UnitKey
@@ -74,7 +74,7 @@ class Fleet:
                     number = feature_numbers[change.key.feature]
                     new = encode_unit(change.key, number, change.new, old, self._xids)
                 elif old is not None:
-                    self._xids.release(message.xid for message in (*old.flows.values(), *old.groups.values()))
+                    release_unit(old, self._xids)
                 self.errors.pop(change.key, None)
             except EncodeError as error:
                 self.errors[change.key] = error.reason

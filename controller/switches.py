@@ -21,6 +21,8 @@ from pipelines.unit import UnitKey
 
 LOG = logging.getLogger(__name__)
 
+REMEMBERED = 1000  # complaints that are not repeated
+
 
 class SessionRow(Struct, frozen=True):
     """One connected switch. `since`: Unix time of its state; `exceptions`: units that it refused, with the error."""
@@ -57,7 +59,7 @@ class Switches:
         self.refused: Counter[str] = Counter()  # connections that were sent away, by reason
         self._by_dpid: dict[int, Session] = {}
         self._readings = Semaphore(self.settings.readings)
-        self._said: set[tuple[int, str]] = set()  # what was logged once already
+        self._said: set[tuple[object, str]] = set()  # what was logged once already
 
     def serve(self, stream: Stream, peer: str) -> None:
         """One connection from its first byte to its last; returns then."""
@@ -67,7 +69,8 @@ class Switches:
             session.connect()
         except (ConnectionLost, TimedOut, Refused, readback.DecodeError) as error:
             connection.close(str(error))
-            self._refuse("handshake", session, f"switch at {peer} was not accepted: {error}")
+            self.refused["handshake"] += 1
+            self._once(peer.rpartition(":")[0], f"switch at {peer} was not accepted: {error}", str(error))
             return
         except BaseException:
             connection.close("fault")
@@ -77,7 +80,8 @@ class Switches:
         try:
             LOG.info("%s connected from %s", session.name, peer)
             if self.fleet.ready and session.dpid not in self.fleet.members:
-                self._once(session, "no Node names this datapath id (annotation signalbox.dev/datapath-id)")
+                text = f"{session.name}: no Node names this datapath id (annotation signalbox.dev/datapath-id)"
+                self._once(session.dpid, text, "unclaimed")
             session.serve()
             LOG.info("%s: connection ended: %s", session.name, connection.ended)
         except Exception as error:
@@ -92,8 +96,9 @@ class Switches:
         while (older := self._by_dpid.get(session.dpid)) is not None:
             if older.connection.ended is None and older.connection.probe(self.settings.probe_timeout):
                 session.connection.close("its datapath id is taken")
+                self.refused["duplicate datapath id"] += 1
                 text = f"{session.name}: refused, {older.connection.peer} has the same datapath id and answers"
-                self._refuse("duplicate datapath id", session, text)
+                self._once(session.dpid, text, f"beside {older.connection.peer}")
                 return False
             older.connection.close("replaced by a newer connection")
             if self._by_dpid.get(session.dpid) is older:
@@ -103,15 +108,13 @@ class Switches:
         self._by_dpid[session.dpid] = session
         return True
 
-    def _refuse(self, reason: str, session: Session, text: str) -> None:
-        self.refused[reason] += 1
-        LOG.error("%s", text)
-        del session
-
-    def _once(self, session: Session, text: str) -> None:
-        if (session.dpid, text) not in self._said:
-            self._said.add((session.dpid, text))
-            LOG.warning("%s: %s", session.name, text)
+    def _once(self, who: object, text: str, what: str) -> None:
+        """A switch that is refused tries again every few seconds, for days perhaps: it is logged once."""
+        if (who, what) not in self._said:
+            if len(self._said) > REMEMBERED:
+                self._said.clear()
+            self._said.add((who, what))
+            LOG.error("%s", text)
 
     # --- questions ----------------------------------------------------------------------------------------
 
