@@ -67,6 +67,10 @@ def number(value: float) -> str:
     return f"{value:.3g}"
 
 
+def milliseconds(seconds: float) -> float:
+    return round(seconds * 1000, 3)
+
+
 def percentile(values: list[float], percent: int) -> float:
     return quantiles(values, n=100, method="inclusive")[percent - 1] if len(values) > 1 else values[0]
 

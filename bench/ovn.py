@@ -27,7 +27,7 @@ class Ovn:
     def __init__(self, ovs: OpenVSwitch) -> None:
         self._ovs = ovs
         at = str(ovs.directory)
-        self._environment = ovs.environment | {name: at for name in ("OVN_RUNDIR", "OVN_DBDIR", "OVN_LOGDIR")}
+        self._environment = ovs.environment | dict.fromkeys(("OVN_RUNDIR", "OVN_DBDIR", "OVN_LOGDIR"), at)
         for database in ("nb", "sb"):
             self._run("ovsdb-tool", "create", f"{at}/{database}.db", f"{SCHEMAS}/ovn-{database}.ovsschema")
             words = [f"--remote=punix:{at}/{database}.sock", f"--unixctl={at}/{database}.ctl"]
@@ -44,7 +44,7 @@ class Ovn:
         ovs.vsctl(f"add-port {INTEGRATION} pod -- set interface pod type=internal external-ids:iface-id=pod")
         self._start_controller()
         self.nbctl(f"ls-add {SWITCH} -- lsp-add {SWITCH} pod".split())
-        self.nbctl("lsp-set-addresses pod".split() + ["0a:58:0a:80:00:02 10.128.0.2"])
+        self.nbctl(["lsp-set-addresses", "pod", "0a:58:0a:80:00:02 10.128.0.2"])
         self.nbctl(["--timeout=30", "wait-until", "logical_switch_port", "pod", "up=true"])
         self.wait()
 

@@ -4,16 +4,17 @@ Only the app around them is missing, because importing Ryu patches the whole pro
 wait for a poll.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from time import monotonic, perf_counter
 
 import eventlet
 import msgspec
+from controller.readback import FlowRow
 
+from controller.connection import Stream
 from controller.fleet import Fleet
 from controller.hub import Bell, Gate, Slices
 from controller.listener import Listener
-from controller.readback import FlowRow
 from controller.session import Hooks, Session, State
 from controller.settings import SwitchSettings
 from controller.switches import Switches
@@ -21,6 +22,7 @@ from pipelines.actions import LOCAL_PORT
 from pipelines.compiler import Compiler
 from pipelines.features import NUMBERS
 from pipelines.model import Change, Kind, Port, port_key
+from pipelines.unit import Revision
 
 STALL_PROBE = 0.01  # seconds, as in apps.fabric
 
@@ -33,6 +35,14 @@ class Timing(msgspec.Struct):
     published: float = 0
 
 
+class _Switches(Switches):
+    accepted = 0.0  # when the last connection came
+
+    def serve(self, stream: Stream, peer: str) -> None:
+        self.accepted = perf_counter()
+        super().serve(stream, peer)
+
+
 class Product:
     """Listens at once. `declare_ready` with the first objects, as after a source's first list."""
 
@@ -40,8 +50,9 @@ class Product:
         self.compiler = Compiler()
         self.fleet = Fleet(pause=Slices())
         hooks = Hooks(observe=self._observe, ports_changed=lambda node, changes: self.apply(changes))
-        self.switches = Switches(self.fleet, SwitchSettings(audit_interval=0), hooks)
+        self.switches = _Switches(self.fleet, SwitchSettings(audit_interval=0), hooks)
         self.timing = Timing()
+        self.newest: Revision | None = None
         self.stall = 0.0
         self._submitted = self._published = 0
         self._bell, self._gate, self._slices = Bell(), Gate(), Slices()
@@ -79,11 +90,17 @@ class Product:
         until(lambda: self.switches.session(dpid) is not None)
         return self.session(dpid)
 
-    def await_committed(self, dpids: Iterable[int]) -> None:
+    def await_first(self, nap: float = 0) -> None:
+        """Until the first objects are compiled and published."""
+        until(lambda: self.fleet.ready, nap=nap)
+
+    def await_committed(self, dpids: Collection[int], seconds: float = 60, nap: float = 0) -> None:
         """Until all that was applied is compiled, and in these switches."""
-        until(lambda: self._published == self._submitted and self.fleet.ready)
-        for dpid in dpids:
-            until(lambda dpid=dpid: self._holds_newest(dpid))
+
+        def done() -> bool:
+            return self._published == self._submitted and self.fleet.ready and all(map(self._holds_newest, dpids))
+
+        until(done, seconds, nap)
 
     def _holds_newest(self, dpid: int) -> bool:
         session = self.switches.session(dpid)
@@ -110,8 +127,9 @@ class Product:
                         next(steps)
                         self._slices()
                 except StopIteration as end:
-                    revision = end.value
+                    revision: Revision = end.value
                 self.timing.compiled = perf_counter()
+                self.newest = revision
                 self.fleet.publish(revision, NUMBERS)
                 self.timing.published = perf_counter()
             if not self.fleet.ready:
@@ -130,10 +148,10 @@ def _name(name: str, port: Port) -> str:
     return "LOCAL" if port.number == LOCAL_PORT else name
 
 
-def until(true: Callable[[], object], seconds: float = 60) -> None:
-    """Lets the others run until it is true, and notices at once. TimeoutError after `seconds`."""
+def until(true: Callable[[], object], seconds: float = 60, nap: float = 0) -> None:
+    """Lets the others run until it is true. Without `nap` (seconds) it notices at once. TimeoutError."""
     limit = monotonic() + seconds
     while not true():
         if monotonic() > limit:
             raise TimeoutError(f"not within {seconds} s")
-        eventlet.sleep(0)
+        eventlet.sleep(nap)

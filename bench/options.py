@@ -1,0 +1,20 @@
+"""What every part is told."""
+
+import msgspec
+
+from bench.cluster import Cluster
+
+
+class Options(msgspec.Struct, frozen=True):
+    """`ovn`: whether to measure OVN as well."""
+
+    services: int = 1000
+    endpoints: int = 10
+    switches: int = 50
+    changes: int = 200
+    repetitions: int = 5
+    ovn: bool = True
+
+    @property
+    def cluster(self) -> Cluster:
+        return Cluster(self.services, self.endpoints, self.switches)
