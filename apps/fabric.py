@@ -13,6 +13,8 @@ import sys
 from collections.abc import Iterable
 from time import monotonic, perf_counter
 
+from controller.readback import FlowRow
+from controller.reject import Refuser
 from ryu.base import app_manager
 from ryu.lib import hub
 
@@ -21,8 +23,6 @@ from apps.evidence import peer_macs
 from controller.fleet import Fleet
 from controller.hub import Bell, Gate, Slices
 from controller.listener import Listener
-from controller.readback import FlowRow
-from controller.reject import Refuser
 from controller.session import Hooks
 from controller.switches import Switches
 from pipelines.actions import LOCAL_PORT
