@@ -42,10 +42,11 @@ _FLOW_CONSTANTS = b"\xff" * 12 + bytes(4) + b"\0\1"
 _BUNDLE_CONSTANTS = BUNDLE_ID.to_bytes(4, "big") + bytes(2) + BUNDLE_FLAGS.to_bytes(2, "big")
 _KEY = Struct("!BH")
 _DIGEST = Struct("!HHH")
+_TIMEOUTS = Struct("!HH")
 _GROUP = Struct("!BBHIIxxHBBHIHBxIHxxI")
-_BUCKET = Struct("!HHI")
-_WEIGHT = Struct("!HHHxx")
-_SELECTION = Struct("!HHIIxxxx16sQ")
+BUCKET = Struct("!HHI")
+WEIGHT = Struct("!HHHxx")
+SELECTION = Struct("!HHIIxxxx16sQ")
 _PADDING = tuple(bytes(-size % 8) for size in range(8))
 _OUTER, _BARE_FLOW, _BARE_GROUP = 16, 48, 24  # bytes: of the bundle's head, of messages without their lists
 
@@ -66,6 +67,12 @@ class EncodedFlow(msgspec.Struct, frozen=True, gc=False):
     cookie: int
     xid: int
     message: bytes
+
+    @property
+    def timeouts(self) -> tuple[int, int]:
+        """Idle and hard, in seconds."""
+        idle, hard = _TIMEOUTS.unpack_from(self.message, _OUTER + 26)
+        return idle, hard
 
     @property
     def instructions(self) -> bytes:
@@ -192,8 +199,8 @@ def _group_mod(xid: int, command: int, kind: int, number: int, buckets: bytes, p
 
 def _bucket(bucket: Bucket) -> bytes:
     actions = b"".join([action_bytes(action) for action in bucket.actions])
-    weight = _WEIGHT.pack(0, _WEIGHT.size, bucket.weight)
-    return _BUCKET.pack(_BUCKET.size + len(actions) + len(weight), len(actions), bucket.id) + actions + weight
+    weight = WEIGHT.pack(0, WEIGHT.size, bucket.weight)
+    return BUCKET.pack(BUCKET.size + len(actions) + len(weight), len(actions), bucket.id) + actions + weight
 
 
 def _selection(group: Group) -> bytes:
@@ -205,8 +212,8 @@ def _selection(group: Group) -> bytes:
         ]
     )
     method = b"hash" if group.hash_fields else b"dp_hash"
-    size = _SELECTION.size + len(fields)
-    return _SELECTION.pack(0xFFFF, size, 0x154D, 1, method, 0) + fields + _PADDING[size & 7]
+    size = SELECTION.size + len(fields)
+    return SELECTION.pack(0xFFFF, size, 0x154D, 1, method, 0) + fields + _PADDING[size & 7]
 
 
 def encode_unit(key: UnitKey, feature: int, unit: Unit, previous: EncodedUnit | None, xids: Xids) -> EncodedUnit:

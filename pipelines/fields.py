@@ -291,3 +291,21 @@ def overlaps(parts: list[Part]) -> list[str]:
 
 if _found := overlaps(PARTS):
     raise AssertionError(f"fields overlap: {', '.join(_found)}")
+
+_BY_BITS: dict[tuple[Field, int, int], Part] = {}
+for _one in (*PARTS, CONNECTION_FACTS, CT_CONNECTION_FACTS, ENDPOINT4):
+    _BY_BITS.setdefault((_one.field, _one.low, _one.bits), _one)
+
+
+def bits_of(field: Field, low: int, bits: int) -> Field | Part:
+    """The field itself when it is all of it, the part that is declared for exactly these bits, or a nameless one."""
+    if bits == field.bits:
+        return field
+    return part_of(field, low, bits)
+
+
+def part_of(field: Field, low: int, bits: int) -> Part:
+    """Like `bits_of`, but a part also for a whole field. Raises ValueError for bits that the field does not have."""
+    if low < 0 or bits < 1 or low + bits > field.bits:
+        raise ValueError(f"{field.name} has no bits {low} to {low + bits - 1}")
+    return _BY_BITS.get((field, low, bits)) or Part(f"{field.name}[{low}..{low + bits - 1}]", field, low, bits, 0, 255)
