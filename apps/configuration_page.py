@@ -15,8 +15,8 @@ HEAD = """\
 
 One YAML file holds all settings. `ryu-manager apps.fabric apps.inspection` reads the one named in the environment
 variable `SIGNALBOX_CONFIG`; `signalbox run` takes it from there or from `--config FILE`, and its options (`--source`,
-`--ofp-listen`, `--rest-listen`, `--mode`, `--log-level`) win over the file. `signalbox check --config FILE` reads it with
-the same parser and says everything that is wrong with it.
+`--ofp-listen`, `--rest-listen`, `--mode`, `--log-level`) win over the file. `signalbox check --config FILE` reads it
+with the same parser and says everything that is wrong with it.
 
 A key that is not in these tables is an error, and so is one that occurs twice. Relative paths start at the file's own
 folder; those of options at the current one.
@@ -69,7 +69,7 @@ def _default(value: Any, name: str) -> str:
 
 
 def _meaning(wanted: Any) -> str:
-    return next(meta.description for meta in reversed(wanted.__metadata__) if meta.description)
+    return next(str(meta.description) for meta in reversed(wanted.__metadata__) if meta.description)
 
 
 def _type(wanted: Any) -> str:

@@ -183,6 +183,6 @@ def _numbers() -> Iterator[str]:
     yield "## Cookies and group ids"
     yield ""
     yield f"A cookie is {OWN_MARK:#x} (8 bits), the feature's number (7), whether the flow was learned (1), a hash of"
-    yield "the object's key (16) and a digest of the flow's bytes (32). Flows with another first byte are never touched."
+    yield "the object's key (16) and a digest of the flow's bytes (32). Flows of others are never touched."
     yield f"Group ids are {FIRST_GROUP} to {LAST_GROUP}, derived from the service port's name."
     yield ""

@@ -1,0 +1,100 @@
+"""A fabric without Ryu, sockets or threads: the demo's manifests compiled, and switches that somebody made up."""
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from apps.settings import Config
+from controller.connection import ConnectionLost
+from controller.fleet import Fleet
+from controller.round import Rows
+from controller.session import State
+from controller.switches import SessionRow
+from k8s_bridge import manifests
+from k8s_bridge.source import SourceStatus
+from pipelines.compiler import Compiler
+from pipelines.features import NUMBERS
+from pipelines.model import Change, Kind, Port, Settings, port_key
+from pipelines.unit import UnitKey
+
+DEMO = Path(__file__).parents[2] / "examples" / "demo"
+
+
+def session_row(dpid: int, node: str, state: State, **more: Any) -> SessionRow:
+    row: dict[str, Any] = {
+        "dpid": dpid, "node": node, "state": state, "peer": f"192.0.2.{dpid}:40000", "role": "MASTER", "revision": 2,
+        "flows": 300, "groups": 7, "flow_mods_sent": 300, "group_mods_sent": 7, "bundles_committed": 1,
+        "bytes_sent": 60_000, "last_error": "", "exceptions": (), "held_removals": 0, "audits": 0, "drift": {},
+        "packet_ins_dropped": 0, "packet_ins_failed": 0, "since": 1.0e9,
+    }  # fmt: skip
+    return SessionRow(**(row | more))
+
+
+class StubSource:
+    def __init__(self, counts: dict[str, int]) -> None:
+        self.now = SourceStatus("directory demo", synced=True, complete=True, counts=counts, last_event_age=2.5)
+
+    def status(self) -> SourceStatus:
+        return self.now
+
+
+class StubSwitches:
+    def __init__(self) -> None:
+        self.rows: list[SessionRow] = []
+        self.refused = Counter({"handshake": 2})
+        self.held: dict[int, Rows] = {}  # what each switch shows when it is read
+
+    def sessions(self) -> list[SessionRow]:
+        return self.rows
+
+    def session(self, dpid: int) -> SessionRow | None:
+        return next((row for row in self.rows if row.dpid == dpid), None)
+
+    def flows(self, dpid: int) -> Rows:
+        if dpid not in self.held:
+            raise ConnectionLost("it went away")
+        return self.held[dpid]
+
+
+class StubFabric:
+    """`extra`: changes after the demo's objects. Ports are as a switch of n1 would tell them."""
+
+    def __init__(self, *extra: Change, settings: Settings | None = None) -> None:
+        reading = manifests.read(DEMO)
+        self.config = Config(source=str(DEMO))
+        self.compiler = Compiler()
+        self.fleet = Fleet()
+        ports = {"LOCAL": Port(0xFFFFFFFE, 0xAA0000000001), "eth1": Port(1, 0xAA0000000001), "gw0": Port(2, 0x0A01)}
+        changes = [Change(Kind.SETTINGS, "", settings or Settings())]
+        changes += [Change(kind, key, value) for (kind, key), value in reading.values.items()]
+        changes += [Change(Kind.PORT, port_key("n1", name), port) for name, port in ports.items()]
+        self.fleet.publish(self.compiler.run([*changes, *extra]), NUMBERS)
+        self.switches = StubSwitches()
+        self.source = StubSource(dict(Counter(kind.value for kind, _ in reading.values)))
+        self.ready = True
+        self.reasons: list[str] = []
+        self.stall = 0.012
+        self.compile_seconds = 0.034
+        self.compilations = 1
+        self.confirmed = 0
+
+    def not_ready(self) -> list[str]:
+        return self.reasons
+
+    def confirm(self) -> None:
+        self.confirmed += 1
+
+    def connect(self, states: Mapping[int, tuple[str, State]]) -> None:
+        self.switches.rows = [session_row(dpid, *who) for dpid, who in sorted(states.items())]
+
+
+def refusing(dpid: int, node: str, unit: UnitKey) -> SessionRow:
+    return session_row(dpid, node, State.READY, exceptions=((unit, "BAD_MATCH"),), drift={"flows missing": 3})
+
+
+def as_desired(fabric: StubFabric, dpid: int) -> Rows:
+    """What a switch shows that holds exactly what it should."""
+    units = [step.new for step in fabric.fleet.desired(fabric.fleet.members[dpid].scopes).steps if step.new]
+    flows = {key: flow for unit in units for key, flow in unit.flows.items()}
+    return Rows(flows, {number: group for unit in units for number, group in unit.groups.items()})

@@ -1,0 +1,144 @@
+"""What is said about nodes, services and switches, without HTTP."""
+
+import pytest
+
+from apps import answers
+from controller.session import State
+from pipelines.addresses import parse_ip
+from pipelines.derived import Derived
+from pipelines.model import Change, Invalid, Kind, Port, Problem, Protocol, Service, ServicePort, Settings, port_key
+from pipelines.unit import FLEET, UnitKey
+from tests.apps.stub import StubFabric, refusing, session_row
+
+
+def nodes(fabric: StubFabric) -> dict[str, answers.Row]:
+    rows = answers.nodes(fabric.compiler.facts, fabric.switches.sessions(), fabric.compiler.problems())
+    return {row["name"]: row for row in rows}
+
+
+def services(fabric: StubFabric) -> dict[str, answers.Row]:
+    return {row["name"]: row for row in answers.services(fabric.compiler.facts, fabric.compiler.problems())}
+
+
+def other_service(name: str, port: int = 80, protocol: Protocol = Protocol.TCP, ip: str = "10.96.0.80") -> Change:
+    ports = (ServicePort("http", protocol, port),)
+    value = Service("default", name, created="2999-01-01T00:00:00Z", cluster_ips=(parse_ip(ip),), ports=ports)
+    return Change(Kind.SERVICE, f"default/{name}", value)
+
+
+def test_a_node_says_where_its_mac_comes_from() -> None:
+    found = nodes(StubFabric())
+    assert found["n1"]["mac"] == {"address": "aa:00:00:00:00:01", "source": "switch"}
+    assert found["n2"]["mac"] == {"address": "aa:00:00:00:00:02", "source": "annotation"}
+
+
+def test_an_unknown_mac_is_null() -> None:
+    assert nodes(StubFabric(settings=Settings(mac_sources=())))["n2"]["mac"] is None
+
+
+def test_a_node_lists_addresses_and_prefixes_as_kubernetes_writes_them() -> None:
+    node = nodes(StubFabric())["n1"]
+    assert node["addresses"] == ["192.168.77.101/24", "fd00:77::101/64"]
+    assert node["pod_cidrs"] == ["10.10.1.0/24", "fd00:10:1::/64"]
+    assert node["segments"] == ["192.168.77.0/24", "fd00:77::/64"]
+    assert node["datapath_id"] == "0000000000000001"
+
+
+def test_a_node_shows_the_ports_it_has_and_those_it_lacks() -> None:
+    found = nodes(StubFabric())
+    assert found["n1"]["ports"]["uplink"] == {"number": 1, "mac": "aa:00:00:00:00:01"}
+    assert found["n1"]["ports_missing"] == []
+    assert found["n2"]["ports_missing"] == ["LOCAL", "eth1", "gw0"]
+
+
+def test_pods_whose_port_is_not_there_are_named() -> None:
+    fabric = StubFabric()
+    port = next(pod.port for pod in fabric.compiler.facts.peek(Derived.LOCAL_POD).values() if pod.key == "default/a")
+    fabric.compiler.run([Change(Kind.PORT, port_key("n1", port), Port(10, 1))])
+    node = nodes(fabric)["n1"]
+    assert "default/a" not in node["pods_without_port"]
+    assert "default/b" in node["pods_without_port"]
+
+
+def test_the_state_of_a_node_is_that_of_its_switch() -> None:
+    fabric = StubFabric()
+    fabric.connect({1: ("n1", State.READY), 9: ("", State.UNCLAIMED)})
+    found = nodes(fabric)
+    assert (found["n1"]["state"], found["n2"]["state"]) == ("READY", "NOT CONNECTED")
+
+
+def test_a_node_that_cannot_be_used_is_listed_with_its_problems() -> None:
+    problem = Problem(Kind.NODE, "n9", "metadata", "broken")
+    found = nodes(StubFabric(Change(Kind.NODE, "n9", Invalid((problem,)))))
+    assert found["n9"]["state"] == "unusable"
+    assert found["n9"]["problems"] == [{"field": "metadata", "reason": "broken"}]
+
+
+def test_a_service_lists_its_endpoints_in_both_families() -> None:
+    found = services(StubFabric())["default/web"]
+    assert found["state"] == "served"
+    fronts = {(front["address"], front["protocol"]): front for front in found["frontends"]}
+    assert {one["address"] for one in fronts["10.96.0.80", "TCP"]["endpoints"]} == {
+        "10.10.1.20",
+        "10.10.2.20",
+        "10.10.3.20",
+    }
+    assert all(":" in one["address"] for one in fronts["fd00:96::50", "UDP"]["endpoints"])
+    assert all(front["group"] for front in found["frontends"])
+
+
+def test_a_service_without_endpoints_says_so() -> None:
+    found = services(StubFabric(other_service("alone", ip="10.96.0.99")))["default/alone"]
+    assert found["state"] == "no endpoints"
+    assert found["frontends"][0]["reason"] == "new connections are refused"
+    assert found["frontends"][0]["group"] is None
+
+
+def test_of_two_services_with_one_address_the_younger_is_told() -> None:
+    found = services(StubFabric(other_service("thief")))
+    assert found["default/web"]["state"] == "served"
+    assert found["default/thief"]["state"] == "conflict"
+    assert "default/web" in found["default/thief"]["frontends"][0]["reason"]
+    assert found["default/thief"]["problems"]
+
+
+def test_sctp_is_said_not_to_be_supported() -> None:
+    found = services(StubFabric(other_service("sctp", protocol=Protocol.SCTP, ip="10.96.0.98")))["default/sctp"]
+    assert found["state"] == "not supported"
+
+
+def test_a_switch_row_names_units_that_were_refused() -> None:
+    (row,) = answers.switches([refusing(1, "n1", UnitKey("services.group", FLEET, "default/web http TCP 4"))])
+    assert row["dpid"] == "0000000000000001"
+    assert row["exceptions"] == [{"unit": "services.group [fleet] default/web http TCP 4", "error": "BAD_MATCH"}]
+    assert row["state"] == "READY"
+
+
+@pytest.mark.parametrize(("state", "fine"), [(State.READY, True), (State.OBSERVING, True), (State.SYNCING, False)])
+def test_readiness_of_switches_counts_those_that_a_node_names(state: State, fine: bool) -> None:
+    fabric = StubFabric()
+    fabric.connect({1: ("n1", state), 9: ("", State.UNCLAIMED)})
+    assert answers.not_ready(fabric, switches_too=False) == []
+    assert (answers.not_ready(fabric, switches_too=True) == []) is fine
+
+
+def test_a_switch_that_has_just_connected_is_not_ready_though_its_node_is_not_known_to_it_yet() -> None:
+    fabric = StubFabric()
+    fabric.switches.rows = [session_row(1, "", State.CONNECTING, last_error="slow")]
+    assert answers.not_ready(fabric, switches_too=True) == ["the switch of n1 is CONNECTING: slow"]
+
+
+def test_status_counts_what_is_held() -> None:
+    fabric = StubFabric()
+    fabric.switches.rows = [session_row(1, "n1", State.READY, held_removals=40)]
+    found = answers.status(fabric)
+    assert found["held_removals"] == 40
+    assert found["switches"] == {"READY": 1}
+    assert found["source"]["objects"]["Node"] == 3
+
+
+def test_a_problem_of_object_and_source_is_said_once() -> None:
+    problem = Problem("Node", "n1", "x", "y")
+    fabric = StubFabric()
+    fabric.source.now = type(fabric.source.now)("x", problems=(problem,))
+    assert answers.all_problems([problem], fabric.source.status()) == [problem]

@@ -1,0 +1,215 @@
+"""The `signalbox` command: what it hands to ryu-manager, and what it prints of a running controller's answers."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from apps import settings
+from apps.cli import COMMANDS, signalbox
+from apps.rest import Rest
+from controller.session import State
+from pipelines.model import Problem
+from tests.apps.stub import StubFabric, as_desired, session_row
+
+
+def run(*arguments: object, environment: dict[str, str] | None = None) -> Result:
+    return CliRunner().invoke(signalbox, [str(one) for one in arguments], env=environment, catch_exceptions=False)
+
+
+@pytest.fixture
+def fabric() -> StubFabric:
+    made = StubFabric()
+    made.connect({1: ("n1", State.READY), 9: ("", State.UNCLAIMED)})
+    made.switches.held[1] = as_desired(made, 1)
+    return made
+
+
+@pytest.fixture
+def url(fabric: StubFabric) -> Iterator[str]:
+    rest = Rest(lambda: fabric, lambda: lambda: None)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            path, _, query = self.path.partition("?")
+            answer = rest.answer(self.command, path, query)
+            body = b"".join(answer.body)
+            self.send_response(answer.status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_POST = do_GET  # noqa: N815  (the name is http.server's)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+# --- run --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], dict[str, str]]]:
+    calls: list[tuple[list[str], dict[str, str]]] = []
+    monkeypatch.setattr(os, "execve", lambda _, words, environment: calls.append((words, environment)))
+    monkeypatch.delenv(settings.VARIABLE, raising=False)
+    return calls
+
+
+def test_run_becomes_ryu_manager_with_its_options(
+    started: list[tuple[list[str], dict[str, str]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = run(
+        "run", "--source", "manifests", "--ofp-listen", "[::]:6653", "--rest-listen", "127.0.0.1:9", "--mode", "observe"
+    )
+    assert ran.exit_code == 0
+    (words, environment), *_ = started
+    assert Path(words[0]).name == "ryu-manager"
+    assert words[1:] == ["apps.fabric", "apps.inspection"]
+    monkeypatch.setenv(settings.OPTIONS, environment[settings.OPTIONS])
+    config = settings.current()
+    assert (config.source, config.ofp_listen, config.rest_listen) == ("manifests", "[::]:6653", "127.0.0.1:9")
+    assert config.mode == "observe"
+
+
+@pytest.mark.parametrize("by_option", [True, False])
+def test_run_takes_a_file_by_option_or_environment(
+    by_option: bool, started: list[tuple[list[str], dict[str, str]]], tmp_path: Path
+) -> None:
+    file = tmp_path / "signalbox.yaml"
+    file.write_text("source: in-cluster\n")
+    if by_option:
+        run("run", "--config", file)
+    else:
+        run("run", environment={settings.VARIABLE: str(file)})
+    assert started[0][1][settings.VARIABLE] == str(file)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ([], "source: required"),
+        (["--source", "x", "--mode", "watch"], "mode: invalid enum value 'watch'"),
+        (["--source", "x", "--ofp-listen", "6653"], "ofp_listen: '6653' is not of the form ADDRESS:PORT"),
+        (["--config", "/nonexistent.yaml"], "/nonexistent.yaml: cannot be read"),
+    ],
+)
+def test_run_refuses_wrong_settings_before_it_starts(
+    options: list[str], said: str, started: list[tuple[list[str], dict[str, str]]]
+) -> None:
+    ran = run("run", *options)
+    assert ran.exit_code == 1
+    assert said in ran.stderr
+    assert not started
+
+
+# --- questions to a running controller ------------------------------------------------------------------------------
+
+
+def test_nodes_are_a_table(url: str) -> None:
+    lines = run("nodes", "--url", url).stdout.splitlines()
+    assert lines[0].split()[:3] == ["NODE", "SWITCH", "DATAPATH"]
+    assert lines[1].split()[:3] == ["n1", "READY", "0000000000000001"]
+    assert "aa:00:00:00:00:02 (annotation)" in lines[2]
+
+
+def test_services_are_a_table_with_endpoints(url: str) -> None:
+    lines = run("services", "--url", url).stdout.splitlines()
+    (line,) = [line for line in lines if "10.96.0.80:80" in line]
+    assert line.split() == ["default/web", "10.96.0.80:80", "TCP", "served", "10.10.1.20:8080", "10.10.2.20:8080",
+                            "10.10.3.20:8080"]  # fmt: skip
+    assert any("[fd00:96::50]:80" in line for line in lines)
+
+
+def test_flows_are_in_order_and_filtered(url: str) -> None:
+    lines = run("flows", "--url", url, "--node", "n1", "--table", "route").stdout.splitlines()
+    assert len(lines) > 20
+    assert {line.split()[0] for line in lines[1:]} == {"route"}
+    priorities = [int(line.partition("priority=")[2].split(",")[0].split()[0]) for line in lines[1:]]
+    assert priorities == sorted(priorities, reverse=True)
+
+
+def test_a_wrong_parameter_is_said_in_the_controllers_words(url: str) -> None:
+    ran = run("flows", "--url", url, "--table", "nowhere")
+    assert ran.exit_code == 1
+    assert "no table nowhere" in ran.stderr
+
+
+def test_status_shows_problems_and_switches(url: str, fabric: StubFabric) -> None:
+    fabric.source.now = type(fabric.source.now)("directory x", problems=(Problem("File", "a.yaml", "content", "bad"),))
+    fabric.switches.rows.append(session_row(2, "n2", State.SLAVE, last_error="another master"))
+    text = run("status", "--url", url).stdout
+    for words in ("the switch of n2 is SLAVE: another master", "UNCLAIMED", "a.yaml", "longest stall"):
+        assert words in text
+
+
+def test_diff_is_silent_and_ends_well_when_all_is_as_it_should_be(url: str) -> None:
+    ran = run("diff", "--url", url)
+    assert ran.exit_code == 0
+    assert ran.stdout == "n1 (0000000000000001): no difference\n"
+
+
+def test_diff_shows_lines_and_ends_with_one(url: str, fabric: StubFabric) -> None:
+    fabric.switches.held[1] = type(fabric.switches.held[1])()
+    ran = run("diff", "--url", url, "--node", "n1")
+    assert ran.exit_code == 1
+    assert "flows missing" in ran.stdout
+    assert any(line.startswith("  + ") for line in ran.stdout.splitlines())
+
+
+def test_diff_of_a_node_that_is_not_connected_is_an_error(url: str) -> None:
+    assert "the switch of node n2 is not connected" in run("diff", "--url", url, "--node", "n2").stderr
+
+
+def test_confirm_says_what_was_released(url: str, fabric: StubFabric) -> None:
+    fabric.switches.rows = [session_row(1, "n1", State.READY, held_removals=5)]
+    assert "released: 5 flows and groups, 0 objects" in run("confirm", "--url", url).stdout
+    assert fabric.confirmed == 1
+
+
+@pytest.mark.parametrize("command", ["status", "nodes", "services", "flows", "diff", "confirm"])
+def test_json_is_json(command: str, url: str) -> None:
+    assert json.loads(run(command, "--url", url, "--output", "json").stdout)
+
+
+def test_no_controller_is_said_plainly() -> None:
+    ran = run("nodes", "--url", "http://127.0.0.1:1")
+    assert ran.exit_code == 1
+    assert "no controller answers at http://127.0.0.1:1: " in ran.stderr
+
+
+# --- the command itself ---------------------------------------------------------------------------------------------
+
+
+def test_help_lists_every_command() -> None:
+    text = run("--help").stdout
+    assert all(f"\n  {name} " in text for name in COMMANDS)
+
+
+def test_version_and_an_unknown_command() -> None:
+    assert run("version").stdout.startswith("signalbox 0.")
+    assert run("launch").exit_code == 2
+
+
+def test_the_command_imports_neither_ryu_nor_a_kubernetes_client_before_it_has_to() -> None:
+    program = (
+        "import sys; from apps.cli import main; main.__globals__['signalbox'].get_command(None, 'run');"
+        "print(sorted({'ryu', 'eventlet', 'kubernetes'} & sys.modules.keys()))"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ran.stdout == "[]\n"
