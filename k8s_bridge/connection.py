@@ -143,7 +143,7 @@ def connect(settings: KubernetesSettings) -> Servers:
                 client_configuration=configuration,
                 persist_config=False,
             )
-    except (config.ConfigException, OSError) as error:
+    except Exception as error:  # the client raises anything, depending on what is wrong with a file
         where = settings.kubeconfig or "in-cluster configuration"
         raise ValueError(f"{where}: cannot be used: {error}") from error
     configuration.retries = False  # trying again, elsewhere and later, is our own business

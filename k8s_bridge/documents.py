@@ -10,6 +10,7 @@ import re
 from collections.abc import Hashable, Iterator
 from typing import Any, NamedTuple
 
+import msgspec
 import yaml
 
 from k8s_bridge.slices import Pause, no_pause
@@ -53,6 +54,12 @@ def documents(name: str, content: bytes, pause: Pause = no_pause) -> Iterator[Do
 
 
 def _json(text: str, pause: Pause) -> Iterator[Document]:
+    whole = _json_list(text)
+    if whole is not None:
+        for item in whole.items:
+            yield Document(1, {"kind": whole.kind, "apiVersion": whole.version, "items": [msgspec.json.decode(item)]})
+            pause()
+        return
     decoder = json.JSONDecoder()
     position = _skip_space(text, 0)
     while position < len(text):
@@ -61,6 +68,21 @@ def _json(text: str, pause: Pause) -> Iterator[Document]:
         yield Document(line, content)
         position = _skip_space(text, position)
         pause()
+
+
+class _RawList(msgspec.Struct):
+    kind: str
+    items: list[msgspec.Raw]
+    version: Any = msgspec.field(name="apiVersion", default=None)
+
+
+def _json_list(text: str) -> _RawList | None:
+    """A file that is one list, which may be long: its items are decoded one at a time. None: it is not that."""
+    try:
+        whole = msgspec.json.decode(text, type=_RawList)
+    except msgspec.DecodeError:
+        return None  # whatever is wrong with it, the slower way says where
+    return whole if whole.kind.endswith("List") else None
 
 
 def _skip_space(text: str, position: int) -> int:

@@ -68,10 +68,7 @@ class KubernetesSource:
     def stop(self) -> None:
         self._stopping.set()
         for response in list(self._open.values()):
-            try:
-                response.shutdown()  # wakes the thread that reads it
-            except (OSError, ValueError, RuntimeError):
-                continue  # it has just ended by itself
+            _wake(response)
 
     def confirm(self) -> None:
         with self._one_at_a_time:
@@ -111,9 +108,12 @@ class KubernetesSource:
             self._open.pop(kind, None)
         else:
             self._open[kind] = response
+            if self.stopping:  # it was opened just after `stop()` had looked
+                _wake(response)
 
     def ended(self) -> None:
-        self._running -= 1
+        with self._one_at_a_time:
+            self._running -= 1
 
     def recheck_in(self, kind: Kind) -> float | None:
         with self._one_at_a_time:
@@ -157,6 +157,14 @@ class KubernetesSource:
             self._sink.apply(changes)
 
 
+def _wake(response: Response) -> None:
+    """Make the thread that reads `response` see its end."""
+    try:
+        response.shutdown()
+    except (OSError, ValueError, RuntimeError):
+        LOG.debug("a response had just ended by itself")
+
+
 class Follower:
     """One kind: list, watch, and what to do when either fails. Lives as long as the source runs."""
 
@@ -176,7 +184,8 @@ class Follower:
         self._slices = Slices()
         self._path: str | None = None
         self._version: str | None = None  # None: list first
-        self._failures = 0  # in a row
+        self._failures = 0  # in a row, without a watch that worked in between
+        self._expired = 0  # likewise: watches that had to begin with a list
         self._silent = 0  # watches in a row that brought nothing
         self._patience = SILENT_WATCHES
         self._asked_elsewhere = False  # about removals that are held
@@ -212,7 +221,7 @@ class Follower:
         )
         self._source.listed(self._kind, listing, connection.url, self._slices)
         self._path, self._version, self._silent = listing.path, listing.resource_version, 0
-        self._working()
+        self._source.working(self._kind)
         if self._source.recheck_in(self._kind) is None:
             self._asked_elsewhere = False
         elif len(self._servers) > 1 and not self._asked_elsewhere:
@@ -238,11 +247,10 @@ class Follower:
             max(1, int(seconds)),
             silence,
             self._slices.pause,
-            self._opened,
+            self._watching,
         )
         for event in events:
-            if not words:
-                self._working()
+            self._failures = self._expired = 0
             words += 1
             self._version = event.resource_version or self._version
             self._source.heard(self._kind, event)
@@ -251,7 +259,7 @@ class Follower:
         elif self._clock() - started < SHORT_WATCH and not self._source.stopping:
             raise ApiError(0, "the watch ended as soon as it had begun")
         else:
-            self._working()
+            self._failures = self._expired = 0
             self._silent += 1
             if self._silent >= self._patience:
                 self._version, self._patience = None, min(2 * self._patience, MOST_SILENT_WATCHES)
@@ -259,22 +267,23 @@ class Follower:
     def _opened(self, response: Response | None) -> None:
         self._source.opened(self._kind, response)
 
-    def _working(self) -> None:
-        self._failures = 0
-        self._source.working(self._kind)
+    def _watching(self, response: Response | None) -> None:
+        """A watch that was accepted works, as far as anybody can tell; the next word, or a quiet end, proves it."""
+        self._opened(response)
+        if response is not None:
+            self._source.working(self._kind)
 
     def _failed(self, connection: Connection, error: Exception) -> None:
         if self._source.stopping:
             return
+        after = error.retry_after if isinstance(error, ApiError) else 0.0
+        if isinstance(error, ApiError) and error.gone:
+            LOG.info("%s: %s; listing again", self._kind.value, error)
+            self._version = None
+            self._expired += 1
+            if self._expired == 1:
+                return
         self._failures += 1
-        after = 0.0
-        if isinstance(error, ApiError):
-            after = error.retry_after
-            if error.gone:
-                LOG.info("%s: %s; listing again", self._kind.value, error)
-                self._version = None
-                if self._failures == 1:
-                    return
         if not isinstance(error, ApiError) or error.servers_fault:
             self._servers.leave(connection)
         rounds, rest = divmod(self._failures, len(self._servers))

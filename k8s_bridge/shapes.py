@@ -21,8 +21,8 @@ LABEL_SERVICE = "kubernetes.io/service-name"
 LABEL_PROXY = "service.kubernetes.io/service-proxy-name"
 
 
-class Shape(Struct, frozen=True, rename="camel", kw_only=True):
-    """Field names are camelCase on the wire; exceptions are spelled out."""
+class Shape(Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    """Field names are camelCase on the wire; exceptions are spelled out. They hold no cycles to collect."""
 
 
 class Annotations(Shape, frozen=True):

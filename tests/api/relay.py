@@ -26,7 +26,7 @@ class Relay:
     def __init__(self, cluster: Cluster, answer: Answer = lambda _path, _query: None) -> None:
         self.asked: list[tuple[str, Query]] = []
         self.answer = answer
-        self._passing: set[socket.socket] = set()
+        self._passing: dict[socket.socket, str] = {}
         relay = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -65,6 +65,10 @@ class Relay:
         self._server.shutdown()
         self._server.server_close()
 
+    def watches(self) -> int:
+        """How many watches are being passed on."""
+        return sum("watch=true" in path for path in list(self._passing.values()))
+
     def cut(self) -> None:
         """Break off everything that is being passed on."""
         for connection in list(self._passing):
@@ -78,7 +82,7 @@ class Relay:
         upstream = http.client.HTTPSConnection(cluster.servers[0].address, 6443, context=cluster.tls_context())
         upstream.request("GET", handler.path)
         answer = upstream.getresponse()
-        self._passing.add(handler.connection)
+        self._passing[handler.connection] = handler.path
         handler.send_response(answer.status)
         handler.send_header("Transfer-Encoding", "chunked")
         handler.end_headers()
@@ -89,7 +93,7 @@ class Relay:
         except (OSError, http.client.HTTPException):
             handler.close_connection = True
         finally:
-            self._passing.discard(handler.connection)
+            self._passing.pop(handler.connection, None)
             upstream.close()
 
 

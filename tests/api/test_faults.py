@@ -99,11 +99,11 @@ def test_an_expired_watch_lists_again_and_finds_what_it_missed(cluster, follow, 
         if "watch" in query:
             back.wait(15)
 
-    until(lambda: [path for path, query in relay.asked if path == NODES and "watch" in query])
+    until(lambda: relay.watches() == 5)
     relay.asked.clear()
     relay.answer = hold_new_watches
     relay.cut()
-    until(lambda: [path for path, query in relay.asked if path == NODES])
+    until(lambda: [path for path, query in relay.asked if path == NODES], 5)
     for number in range(3, 6):
         cluster.request("POST", NODES, node(f"n{number}"))
     cluster.request("DELETE", f"{NODES}/n1")
@@ -129,6 +129,17 @@ def test_an_expired_watch_by_status_code_lists_again(cluster, follow, relay):
     cluster.request("POST", NODES, node("n1"))
     until(lambda: (Kind.NODE, "n1") in following.sink.values)
     assert following.source.status().last_error == ""
+
+
+def test_a_watch_that_always_expires_does_not_list_without_a_pause(cluster, follow, relay):
+    """No endless hot retry, whatever a server does."""
+    relay.answer = lambda path, query: (410, status(410, "too old")) if path == NODES and "watch" in query else None
+    following = follow(servers=(relay.url,)).wait_synced()
+    time.sleep(2.0)
+    assert 2 <= len(relay.lists(NODES)) <= 6
+    relay.answer = lambda _path, _query: None
+    cluster.request("POST", NODES, node("n1"))
+    until(lambda: (Kind.NODE, "n1") in following.sink.values)
 
 
 def test_a_list_that_expires_between_two_pages_is_started_again(cluster, follow, relay):

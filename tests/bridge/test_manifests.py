@@ -223,3 +223,14 @@ def test_quoted_and_unquoted_annotations_are_told_apart():
     assert found.value.mac == 0x102030405010
     assert found.value.datapath_id is None
     assert "quotes" in found.value.problems[0].reason
+
+
+@pytest.mark.parametrize("name", ["x.json", "x.yaml"])
+def test_a_long_list_gives_way_at_every_item(name):
+    """So that a large file never holds the hub."""
+    items = [{"kind": "Node", "apiVersion": "v1", "metadata": {"name": f"n{number}"}} for number in range(200)]
+    pauses: list[int] = []
+    text = json.dumps({"kind": "List", "apiVersion": "v1", "items": items})
+    reading = manifests.parse(name, text.encode(), lambda: pauses.append(1))
+    assert len(reading.found) == 200
+    assert len(pauses) >= 200

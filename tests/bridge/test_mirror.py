@@ -223,7 +223,7 @@ class Lists(RuleBasedStateMachine):
     def twice_the_same(self):
         listing = {key: self.sink[key] for key in self.last_list & set(self.sink)}
         self.follow(self.mirror.replace(Kind.POD, listing, self.now, "one"))
-        self.now += 30.0
+        self.now += 31.0
         self.follow(self.mirror.replace(Kind.POD, listing, self.now, "one"))
         assert self.sink == listing, "a list that stays the same is believed in the end"
         assert self.mirror.held() == ()
