@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgspec import Struct
 
 from pipelines.addresses import (
+    BITS,
     Cidr,
     Interface,
     Ip,
@@ -246,17 +247,37 @@ def members(key: str, node_name: str, facts: "Facts") -> Outcome:
 
 
 def pod_addresses(key: str, pod: Pod, facts: "Facts") -> Outcome:
-    del facts
     if not pod.node:
         return Outcome()
-    return Outcome(Claim(Derived.POD_ADDRESS, str(ip), key, (pod.created, key)) for ip in pod.ips)
+    claims, problems = [], []
+    for ip in pod.ips:
+        if whose := _stands_for(ip, facts):
+            problems.append(Problem(Kind.POD, key, "status.podIPs", f"{ip} is {whose}; ignored here"))
+        else:
+            claims.append(Claim(Derived.POD_ADDRESS, str(ip), key, (pod.created, key)))
+    return Outcome(claims, problems)
+
+
+def _stands_for(ip: Ip, facts: "Facts") -> str:
+    """What an address stands for that therefore cannot be a pod's; "" when it is free."""
+    settings = facts.settings()
+    if ip in (settings.virtual_ip4, settings.virtual_ip6):
+        return "the virtual address"
+    node = facts.get(Derived.NODE_ADDRESS, str(ip))
+    if node is not None:
+        return f"an address of Node {node}"
+    home = facts.pod_cidr(ip)
+    if home is not None and ip in (home[0].address(1), home[0].address(2)):
+        return f"the {'gateway' if ip == home[0].address(1) else 'SNAT address'} of podCIDR {home[0]}"
+    return ""
 
 
 def local_pods(key: str, pod: Pod, facts: "Facts") -> Outcome:
+    """A pod that did not get the address its MAC follows from would share the MAC with the one that did."""
     ips = tuple(ip for ip in pod.ips if facts.get(Derived.POD_ADDRESS, str(ip)) == key)
-    if not ips:
+    if not ips or pod_mac(ips) != pod_mac(pod.ips):
         return Outcome()
-    local = LocalPod(key, pod.node, pod_port_name(pod.namespace, pod.name), pod_mac(pod.ips), ips)
+    local = LocalPod(key, pod.node, pod_port_name(pod.namespace, pod.name), pod_mac(ips), ips)
     return Outcome([Claim(Derived.LOCAL_POD, key, local)])
 
 
@@ -317,16 +338,17 @@ def service_ranges(key: str, value: ServiceCidr | Settings, facts: "Facts") -> O
 
 def tracked_range(key: str, value: Any, facts: "Facts") -> Outcome:
     """Host traffic is tracked with podCIDRs, service ranges and node addresses, both ways (rule R1)."""
-    del facts
-    if isinstance(value, Cidr):
-        return Outcome([Claim(Derived.TRACKED, key, value)])
-    return Outcome([Claim(Derived.TRACKED, key, parse_cidr(key) if "/" in key else parse_ip(key))])
+    del facts, value
+    prefix = parse_cidr(key) if "/" in key else parse_ip(key)
+    if isinstance(prefix, Cidr) and prefix.length == BITS[prefix.family]:
+        prefix = prefix.address(0)  # one address, however it is written, is tracked once
+    return Outcome([Claim(Derived.TRACKED, str(prefix), prefix)])
 
 
 def tracked_endpoint(key: str, target: Target, facts: "Facts") -> Outcome:
     """… and with endpoints outside the pod network, which a host may reach as a service and directly."""
     del key
-    if facts.pod_cidr_of(target.ip) is not None:
+    if facts.pod_cidr(target.ip) is not None:
         return Outcome()
     return Outcome([Claim(Derived.TRACKED, str(target.ip), target.ip)])
 

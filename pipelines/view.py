@@ -49,14 +49,15 @@ class Facts:
         found: Port | None = self.get(Kind.PORT, port_key(node, name))
         return found
 
-    def pod_cidr_of(self, ip: Ip) -> str | None:
-        """The node in whose podCIDR an address lies."""
+    def pod_cidr(self, ip: Ip) -> tuple[Cidr, str] | None:
+        """The podCIDR that an address lies in, and the node that has it."""
         for family, length in self.get(Derived.POD_CIDR_LENGTHS, "") or ():
             if family == ip.family:
                 shift = (32 if family == 4 else 128) - length
-                node: str | None = self.get(Derived.POD_CIDR, str(Cidr(family, ip.value >> shift << shift, length)))
+                cidr = Cidr(family, ip.value >> shift << shift, length)
+                node: str | None = self.get(Derived.POD_CIDR, str(cidr))
                 if node is not None:
-                    return node
+                    return cidr, node
         return None
 
 

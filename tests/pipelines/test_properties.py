@@ -39,10 +39,14 @@ def apply(world: World, changes: Iterable[Change]) -> None:
                 del world[kind, name]
 
 
+def said(world: World) -> list[Change]:
+    return [Change(kind, key, world[kind, key]) for kind, key in sorted(world)]
+
+
 def full(world: World, bits: int = 24) -> Compiler:
     """Everything at once, in an order that has nothing to do with history."""
     compiler = Compiler(group_ids=GroupIds(bits))
-    compiler.run(Change(*key, world[key]) for key in sorted(world))
+    compiler.run(said(world))
     return compiler
 
 
@@ -86,7 +90,8 @@ class Follower:
 @settings(max_examples=60)
 @given(HISTORIES)
 def test_incremental_compilation_equals_full_compilation_after_every_step(history: list[list[Change]]) -> None:
-    compiler, world = begun(), {}
+    compiler = begun()
+    world: World = {}
     for batch in history:
         compiler.run(batch)
         apply(world, batch)
@@ -96,7 +101,8 @@ def test_incremental_compilation_equals_full_compilation_after_every_step(histor
 @settings(max_examples=40)
 @given(HISTORIES)
 def test_incremental_equals_full_also_when_group_ids_collide(history: list[list[Change]]) -> None:
-    compiler, world = begun(bits=5), {}
+    compiler = begun(bits=5)
+    world: World = {}
     for batch in history:
         compiler.run(batch)
         apply(world, batch)
@@ -122,17 +128,17 @@ def test_objects_may_come_in_any_order(history: list[list[Change]], data: st.Dat
     world: World = {}
     for batch in history:
         apply(world, batch)
-    shuffled = data.draw(st.permutations(sorted(world)))
     one_by_one = begun()
-    for key in shuffled:
-        one_by_one.run([Change(*key, world[key])])
+    for change in data.draw(st.permutations(said(world))):
+        one_by_one.run([change])
     assert outcome(one_by_one) == outcome(full(world))
 
 
 @settings(max_examples=40)
 @given(HISTORIES, st.lists(clusters.changes(), max_size=8))
 def test_there_and_back_leaves_the_same_tables(history: list[list[Change]], detour: list[Change]) -> None:
-    compiler, world = begun(), {}
+    compiler = begun()
+    world: World = {}
     for batch in history:
         compiler.run(batch)
         apply(world, batch)
@@ -140,9 +146,8 @@ def test_there_and_back_leaves_the_same_tables(history: list[list[Change]], deto
     compiler.run(detour)
     touched: World = dict(world)
     apply(touched, detour)
-    changed = world.keys() | touched.keys()
-    compiler.run(Change(*key, world.get(key)) for key in sorted(changed) if key not in world)
-    compiler.run(Change(*key, world[key]) for key in sorted(world))
+    compiler.run(Change(kind, key, None) for kind, key in sorted(touched.keys() - world.keys()))
+    compiler.run(said(world))
     assert outcome(compiler) == before
 
 
@@ -235,7 +240,8 @@ def test_changes_submitted_in_the_middle_of_a_compilation_land_in_the_next(
 ) -> None:
     early = [change for batch in history for change in batch]
     later = [change for batch in late for change in batch]
-    compiler, untouched, world = Compiler(), Compiler(), {}
+    compiler, untouched = Compiler(), Compiler()
+    world: World = {}
     apply(world, early)
     compiler.submit(early)
     steps = compiler.compile()
