@@ -30,7 +30,7 @@ from pipelines.compiler import Compiler
 from pipelines.derived import Derived
 from pipelines.features import NUMBERS
 from pipelines.features.services import REJECTING
-from pipelines.model import Change, Kind, Port, port_key
+from pipelines.model import Change, Kind, Port, Problem, port_key
 
 LOG = logging.getLogger("signalbox.fabric")
 
@@ -112,6 +112,17 @@ class Fabric(app_manager.RyuApp):
         if self.fleet.ready:
             return []
         return ["the first compilation is not done" if self._synced else "the cluster source is not in sync yet"]
+
+    def problems(self) -> list[Problem]:
+        """What a person should mend: in the objects, in what could not be encoded, in what switches refused."""
+        found = self.compiler.problems()
+        found += [Problem(unit.feature, unit.key, "flows", reason) for unit, reason in sorted(self.fleet.errors.items())]
+        for row in self.switches.sessions():
+            found += [
+                Problem(unit.feature, unit.key, f"on the switch of {row.node}", f"refused: {error}")
+                for unit, error in row.exceptions
+            ]
+        return found
 
     def confirm(self) -> None:
         """An operator says that held removals are meant."""

@@ -7,7 +7,7 @@ how, is in `rest`; here it only meets Ryu's WSGI.
 import sys
 from typing import Any
 
-from oslo_config import cfg
+from ryu import cfg
 from ryu.app.wsgi import ControllerBase, Request, Response, WSGIApplication, route
 from ryu.base import app_manager
 

@@ -7,6 +7,7 @@ session that is further behind than the log reaches reads its switch back and st
 Memory: the flows, and a bounded log. Nothing here waits or knows a switch; `pause` lets others run.
 """
 
+import logging
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import NamedTuple
@@ -15,6 +16,8 @@ from controller.encode import EncodedUnit, EncodeError, Xids, encode_unit, relea
 from controller.round import Installed, Step
 from pipelines.fields import SCTP, UDP
 from pipelines.unit import Member, Revision, Scope, Tuple, UnitKey
+
+LOG = logging.getLogger(__name__)
 
 FLUSHED = (UDP, SCTP)  # protocols whose connections outlive the endpoint without noticing
 
@@ -78,6 +81,7 @@ class Fleet:
                 self.errors.pop(change.key, None)
             except EncodeError as error:
                 self.errors[change.key] = error.reason
+                LOG.error("%s; its older flows stay", error)
                 new = old
             if new is not None and new is not old:
                 before = old.flows if old is not None else {}

@@ -118,8 +118,10 @@ class Tour:
         expect(any(row["name"] == "default/web" for row in services), "default/web is not among /v1/services")
         flows = self.product.get("/v1/flows?node=n1&table=endpoint_dnat")
         expect(bool(flows), "/v1/flows shows no flow in endpoint_dnat")
-        console.print(f"  GET /v1/flows?node=n1&table=endpoint_dnat: {len(flows)} flows, the first of which is")
-        console.print(f"    {flows[0]['flow']}", style="dim")
+        last = flows[-1]
+        console.print(f"  GET /v1/flows?node=n1&table=endpoint_dnat: {len(flows)} flows, one of which is there for")
+        console.print(f"  {last['feature']} {last['object']}:")
+        console.print(f"    {last['flow']}", style="dim")
         stall = _metric(self.product.text("/metrics"), "signalbox_hub_longest_stall_seconds")
         sent = sum(row["flow_mods_sent"] for row in self.product.get("/v1/switches"))
         console.print(f"  {sent} flow mods sent in all; the longest stall of the controller was {stall * 1e3:.0f} ms")
@@ -140,7 +142,7 @@ class Tour:
         echoes = [frame for frame in capture.frames() if _is_echo_request(frame)]
         expect(len(echoes) >= 3, f"only {len(echoes)} pings to {address} were on n1's uplink")
         return {
-            "gw0": after.tx_packets - before.tx_packets,
+            "gw0": after.sent - before.sent,
             "macs": {(frame.src, frame.dst) for frame in echoes},
             "wire_ttl": {_hop_limit(frame) for frame in echoes},
             "reply_ttl": {int(word[4:]) for word in output.split() if word.startswith("ttl=")},

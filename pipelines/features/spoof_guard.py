@@ -57,7 +57,7 @@ def _nd(frame: tuple[f.Item, ...], mac: int, ip: Ip) -> Iterator[Flow]:
         solicit = (*frame, *_icmp6(SOLICITATION), f.ND_SLL.eq(option))
         yield SPOOF_GUARD.flow(200, (*solicit, f.IP6_SRC.eq(ip.value)), goto(ND))
         advertise = (*frame, *_icmp6(ADVERTISEMENT), f.ND_TLL.eq(option), f.ND_TARGET.eq(ip.value))
-        for sender in (ip, link_local(mac)):
+        for sender in dict.fromkeys((ip, link_local(mac))):
             yield SPOOF_GUARD.flow(200, (*advertise, f.IP6_SRC.eq(sender.value)), goto(ND))
     probe = (*frame, *_icmp6(SOLICITATION), f.IP6_SRC.eq(UNSPECIFIED.value), f.ND_TARGET.eq(ip.value))
     yield SPOOF_GUARD.flow(200, probe, goto(ND))
