@@ -7,7 +7,7 @@ integer) stay text, and a key that occurs twice is an error, since one of the tw
 import io
 import json
 import re
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import msgspec
@@ -15,6 +15,7 @@ import yaml
 
 from k8s_bridge.slices import Pause, no_pause
 
+_MERGE = "tag:yaml.org,2002:merge"
 SUFFIXES = (".yaml", ".yml", ".json")
 
 
@@ -97,6 +98,7 @@ def _yaml(text: str, pause: Pause) -> Iterator[Document]:
         while loader.check_node():
             node = loader.get_node()
             content = loader.construct_document(node)
+            loader.forget()
             if node is not None and content is not None:
                 yield Document(node.start_mark.line + 1, content)
     finally:
@@ -121,17 +123,38 @@ class _Loader(yaml.CSafeLoader):
     def __init__(self, stream: io.StringIO, pause: Pause) -> None:
         super().__init__(stream)
         self._pause = pause
+        self._seen: set[yaml.Node] = set()
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Every mapping comes here before it is used, and also before `<<` copies it into another.
+
+        That copying leaves a key twice where the mapping overrides what it merges. So each mapping is checked as it
+        was written, and afterwards only the last of a key is left: else PyYAML would copy the overridden one on.
+        """
         self._pause()
-        seen = set()
+        if node in self._seen:
+            return
+        self._seen.add(node)
+        keys, merges = set(), False
         for key, _ in node.value:
-            if not isinstance(key, yaml.ScalarNode) or key.tag == "tag:yaml.org,2002:merge":
+            if key.tag == _MERGE:
+                merges = True
+            elif not isinstance(key, yaml.ScalarNode):
                 continue
-            if key.value in seen:
+            elif key.value in keys:
                 raise yaml.constructor.ConstructorError(None, None, f"key {key.value!r} occurs twice", key.start_mark)
-            seen.add(key.value)
-        return super().construct_mapping(node, deep=deep)
+            else:
+                keys.add(key.value)
+        super().flatten_mapping(node)
+        if merges:
+            last = {
+                key.value if isinstance(key, yaml.ScalarNode) else id(key): (key, value) for key, value in node.value
+            }
+            node.value = list(last.values())
+
+    def forget(self) -> None:
+        """A document is done: its nodes are not needed any more."""
+        self._seen.clear()
 
 
 _UNKNOWN_TAGS = ("timestamp", "int", "float")
