@@ -49,8 +49,9 @@ def test_numbers_and_truth_are_what_kubernetes_takes_them_for():
 
 
 def test_merged_mappings_may_override_what_they_merge():
-    text = "a: &a {x: 1, y: 1}\nb: &b {<<: *a, y: 2}\nc: {<<: *b, x: 3}\nd: *b\n---\ne: &e {<<: {x: 1}, x: 2}\nf: {<<: *e}\n"
-    first, second = contents(text)
+    chain = "a: &a {x: 1, y: 1}\nb: &b {<<: *a, y: 2}\nc: {<<: *b, x: 3}\nd: *b\n"
+    inline = "e: &e {<<: {x: 1}, x: 2}\nf: {<<: *e}\n"
+    first, second = contents(f"{chain}---\n{inline}")
     assert first == {"a": {"x": 1, "y": 1}, "b": {"x": 1, "y": 2}, "c": {"x": 3, "y": 2}, "d": {"x": 1, "y": 2}}
     assert second == {"e": {"x": 2}, "f": {"x": 2}}
 
