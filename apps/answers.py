@@ -191,7 +191,7 @@ def status(fabric: Any) -> Row:
         "mode": fabric.config.mode,
         "revision": fabric.fleet.revision,
         "units": len(fabric.compiler.units),
-        "problems": len(fabric.compiler.problems()),
+        "problems": len(fabric.problems()),
         "units_not_encoded": {str(unit): reason for unit, reason in sorted(fabric.fleet.errors.items())},
         "compile_seconds": fabric.compile_seconds,
         "compilations": fabric.compilations,

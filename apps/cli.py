@@ -1,5 +1,6 @@
 """The `signalbox` command. Every subcommand is a module of `commands`, imported when it is called or listed."""
 
+import logging
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import version as version_of
@@ -40,6 +41,8 @@ class Lazy(click.Group):
 @click.group(cls=Lazy, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 def signalbox() -> None:
     """One central OpenFlow controller for the Open vSwitch bridges of a Kubernetes cluster."""
+    # Commands say what is wrong themselves; what the controller would log is not said a second time.
+    logging.getLogger().addHandler(logging.NullHandler())
 
 
 @click.command()

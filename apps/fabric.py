@@ -45,6 +45,7 @@ class Fabric(app_manager.RyuApp):
         self.name = "fabric"
         try:
             self.config = settings.current()
+            logging.getLogger().setLevel(self.config.log_level.upper())
             self.source = assembly.source(self.config, self, hub.spawn)
             tls = assembly.tls_context(self.config)
         except (settings.ConfigError, ValueError, OSError) as error:

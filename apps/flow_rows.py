@@ -4,7 +4,7 @@ The rows are made from what the fleet has encoded, which is what switches get. S
 `signalbox compile` and by docs/pipeline.md.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 from controller import audit, readback
@@ -51,11 +51,18 @@ def _flow_row(key: UnitKey, row: readback.FlowRow) -> Row:
         "table_name": BY_ID[row.table].name,
         "priority": row.priority,
         "cookie": f"{row.cookie:#x}",
-        "flow": flow_text(readback.decode_flow(row)),
+        "flow": _text(row),
         "feature": key.feature,
         "scope": str(key.scope),
         "object": key.key,
     }
+
+
+def _text(row: readback.FlowRow) -> str:
+    try:
+        return flow_text(readback.decode_flow(row))
+    except readback.DecodeError as error:  # a fault of ours, which must not hide the other flows
+        return f"table={row.table},priority={row.priority} (cannot be shown: {error})"
 
 
 def group_rows(
@@ -93,10 +100,3 @@ def difference(fleet: Fleet, scopes: Collection[Scope], there: Rows, pause: Paus
 def with_cookie(row: Row) -> str:
     """The flow's line for ovs-ofctl, cookie included."""
     return f"cookie={row['cookie']}, {row['flow']}"
-
-
-def as_table(rows: Sequence[Row]) -> list[tuple[str, ...]]:
-    return [
-        (str(row["table"]), row["table_name"], str(row["priority"]), row["flow"], f"{row['feature']} {row['object']}")
-        for row in rows
-    ]

@@ -52,7 +52,7 @@ class FabricCollector:
         yield _gauge(
             "signalbox_hub_longest_stall_seconds", "Longest time that one piece of work kept all others.", fabric.stall
         )
-        kinds = Counter(problem.kind for problem in fabric.compiler.problems())
+        kinds = Counter(problem.kind for problem in fabric.problems())
         yield _labelled("signalbox_problems", "Problems of objects, by kind.", "kind", kinds)
 
     def _source_metrics(self) -> Iterator[Metric]:

@@ -131,7 +131,7 @@ class Rest:
     def _problems(self, query: Query) -> Answer:
         del query
         fabric = self._fabric
-        found = answers.all_problems(fabric.compiler.problems(), fabric.source.status())
+        found = answers.all_problems(fabric.problems(), fabric.source.status())
         return self._list(answers.problems(found))
 
     def _confirm(self, query: Query) -> Answer:
@@ -146,12 +146,12 @@ class Rest:
     def _nodes(self, query: Query) -> Answer:
         del query
         fabric = self._fabric
-        return self._list(answers.nodes(fabric.compiler.facts, fabric.switches.sessions(), fabric.compiler.problems()))
+        return self._list(answers.nodes(fabric.compiler.facts, fabric.switches.sessions(), fabric.problems()))
 
     def _services(self, query: Query) -> Answer:
         del query
         fabric = self._fabric
-        return self._list(answers.services(fabric.compiler.facts, fabric.compiler.problems()))
+        return self._list(answers.services(fabric.compiler.facts, fabric.problems()))
 
     # --- switches -------------------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from k8s_bridge import manifests
 from k8s_bridge.source import SourceStatus
 from pipelines.compiler import Compiler
 from pipelines.features import NUMBERS
-from pipelines.model import Change, Kind, Port, Settings, port_key
+from pipelines.model import Change, Kind, Port, Problem, Settings, port_key
 from pipelines.unit import UnitKey
 
 DEMO = Path(__file__).parents[2] / "examples" / "demo"
@@ -81,6 +81,9 @@ class StubFabric:
 
     def not_ready(self) -> list[str]:
         return self.reasons
+
+    def problems(self) -> list[Problem]:
+        return self.compiler.problems()
 
     def confirm(self) -> None:
         self.confirmed += 1

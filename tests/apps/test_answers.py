@@ -12,12 +12,12 @@ from tests.apps.stub import StubFabric, refusing, session_row
 
 
 def nodes(fabric: StubFabric) -> dict[str, answers.Row]:
-    rows = answers.nodes(fabric.compiler.facts, fabric.switches.sessions(), fabric.compiler.problems())
+    rows = answers.nodes(fabric.compiler.facts, fabric.switches.sessions(), fabric.problems())
     return {row["name"]: row for row in rows}
 
 
 def services(fabric: StubFabric) -> dict[str, answers.Row]:
-    return {row["name"]: row for row in answers.services(fabric.compiler.facts, fabric.compiler.problems())}
+    return {row["name"]: row for row in answers.services(fabric.compiler.facts, fabric.problems())}
 
 
 def other_service(name: str, port: int = 80, protocol: Protocol = Protocol.TCP, ip: str = "10.96.0.80") -> Change:
