@@ -10,7 +10,6 @@ what is stored in connections (ct_mark, ct_label) outlives a restart of the cont
 """
 
 from enum import IntEnum, StrEnum
-from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -77,7 +76,7 @@ class Part(Struct, frozen=True, eq=False, gc=False):
         return self.name
 
 
-class Item(NamedTuple):
+class Item(Struct, frozen=True, gc=False):
     """One condition. `mask` None: all bits of the field or part; else bits of the field or part itself."""
 
     field: Field | Part
