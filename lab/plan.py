@@ -194,8 +194,11 @@ def _outside(subnets: list[Cidr], segment: Segment) -> Station:
 
 def _node(index: int, node: NodeFacts, nodes: Iterable[NodeFacts], segment_of: dict[str, int]) -> Node:
     routes = []
+    families = {address.ip.family for address in node.addresses}  # a peer may have one more
     for peer in nodes:
         for cidr in peer.pod_cidrs if peer.name != node.name else ():
+            if cidr.family not in families:
+                continue
             if segment_of[peer.name] == segment_of[node.name]:
                 via = _first(peer.addresses, cidr.family)
             else:

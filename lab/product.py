@@ -22,17 +22,23 @@ PATIENCE = 20.0
 
 
 class Product:
-    """`source`: what `signalbox run --source` takes, or a directory; `settings`: further keys of its settings file."""
+    """`source`: what `signalbox run --source` takes, or a directory; `settings`: further keys of its settings file.
 
-    def __init__(self, lab: Lab, source: Path | str, settings: Mapping[str, Any] | None = None) -> None:
+    A second one in the same lab needs a `name` and ports of its own.
+    """
+
+    def __init__(
+        self, lab: Lab, source: Path | str, settings: Mapping[str, Any] | None = None, name: str = "controller"
+    ) -> None:
         self.lab = lab
+        self.name = name
         self.settings: dict[str, Any] = {
             "source": str(source),
             "ofp_listen": "0.0.0.0:6653",
             "rest_listen": REST,
             **(settings or {}),
         }
-        self.log = lab.state / "controller.log"
+        self.log = lab.state / f"{name}.log"
         self._process: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> Self:
@@ -51,7 +57,7 @@ class Product:
 
     @property
     def _file(self) -> Path:
-        return self.lab.state / "signalbox.yaml"
+        return self.lab.state / ("signalbox.yaml" if self.name == "controller" else f"{self.name}.yaml")
 
     def start(self) -> Self:
         self._file.write_text(json.dumps(self.settings, indent=1))  # JSON is YAML
@@ -81,12 +87,15 @@ class Product:
         return json.loads(self.text(path))
 
     def text(self, path: str, *options: str) -> str:
-        return self.lab.run("controller", "curl", "-gsS", "--max-time", "10", *options, f"http://{REST}{path}").stdout
+        return self.lab.run("controller", "curl", "-gsS", "--max-time", "10", *options, self._url(path)).stdout
 
     def status(self, path: str) -> int:
         """The HTTP status; 0 when nobody answers."""
-        words = ("curl", "-gs", "-o", "/dev/null", "-w", "%{http_code}", "--max-time", "5", f"http://{REST}{path}")
+        words = ("curl", "-gs", "-o", "/dev/null", "-w", "%{http_code}", "--max-time", "5", self._url(path))
         return int(self.lab.run("controller", *words, check=False).stdout or 0)
+
+    def _url(self, path: str) -> str:
+        return f"http://{self.settings['rest_listen']}{path}"
 
     def wait_ready(self, seconds: float = PATIENCE) -> None:
         """Until every known switch carries what it should; raises LabError with the end of the log."""

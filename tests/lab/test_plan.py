@@ -107,6 +107,13 @@ def test_lab_of_one_family_has_no_trace_of_the_other() -> None:
     assert "cluster4" not in script.masquerade(built, built.nodes[0])
 
 
+def test_node_of_one_family_has_no_route_of_the_other() -> None:
+    both = node("n2", 2, "192.168.77.102/24,fd00:77::102/64")
+    both["spec"] = {"podCIDRs": ["10.10.2.0/24", "fd00:10:2::/64"]}
+    built = planned(node("n1", 1, "192.168.77.101/24"), both)
+    assert built.node("n1").routes == (Route("10.10.2.0/24", "192.168.77.102"),)
+
+
 @pytest.mark.parametrize(
     ("broken", "said"),
     [
