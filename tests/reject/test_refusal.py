@@ -153,7 +153,7 @@ EXTENSIONS = {
     "destination": IPv6ExtHdrDestOpt(),
     "first fragment": IPv6ExtHdrFragment(offset=0, m=1, id=7),
     "route without a hop left": IPv6ExtHdrRouting(addresses=["fd00::9"], segleft=0),
-    "authentication": AH(nh=6, spi=1, seq=1, icv=b"123456789012"),
+    "authentication": AH(nh=6, payloadlen=4, spi=1, seq=1, icv=b"123456789012"),
     "several": IPv6ExtHdrHopByHop() / IPv6ExtHdrDestOpt() / IPv6ExtHdrFragment(offset=0, m=1, id=7),
 }
 
