@@ -118,15 +118,12 @@ class Compiler:
         return Revision(self.revision, tuple(self._unit_changes()), self._member_changes())
 
     def _run_stage(self, stage: int) -> Iterator[None]:
-        done = 0
-        dirty = self._dirty[stage]
-        while dirty:
-            key = next(iter(dirty))
-            del dirty[key]
-            self._run_task(Task(stage, key))
-            done += 1
-            if done % TASKS_A_SLICE == 0:
-                yield
+        while self._dirty[stage]:
+            keys, self._dirty[stage] = self._dirty[stage], {}
+            for number, key in enumerate(keys):
+                self._run_task(Task(stage, key))
+                if number % TASKS_A_SLICE == 0:
+                    yield
 
     def _run_task(self, task: Task) -> None:
         step = self._stages[task.stage]

@@ -11,7 +11,7 @@ from pipelines.fields import FIELDS, Field, Item, Part
 
 FlowKey = tuple[int, int, tuple[Item, ...]]
 
-_ORDER = {field: position for position, field in enumerate(FIELDS.values())}
+_ORDER: dict[Field | Part, int] = {field: position for position, field in enumerate(FIELDS.values())}
 
 
 def match(*items: Item) -> tuple[Item, ...]:
@@ -19,34 +19,35 @@ def match(*items: Item) -> tuple[Item, ...]:
 
     Raises ValueError when two conditions contradict each other.
     """
-    merged: dict[Field, tuple[int, int | None]] = {}
+    merged: dict[Field, Item] = {}
     for item in items:
         if isinstance(item.field, Part):
-            part = item.field
-            field = part.field
-            mask: int | None = ((1 << part.bits) - 1 if item.mask is None else item.mask) << part.low
-            value = item.value << part.low
-            if mask == field.ones:
-                mask = None
-        else:
-            field, value, mask = item.field, item.value, item.mask
-        if field in merged:
-            value, mask = _both(field, merged[field], (value, mask))
-        merged[field] = value, mask
-    return tuple(
-        Item(field, value, mask)
-        for field, (value, mask) in sorted(merged.items(), key=lambda entry: _ORDER[entry[0]])
-        if mask != 0
-    )
+            item = _whole(item, item.field)
+        elif item.mask == 0:
+            continue
+        known = merged.get(item.field)
+        merged[item.field] = item if known is None else _both(known, item)
+    return tuple(sorted(merged.values(), key=_order))
 
 
-def _both(field: Field, one: tuple[int, int | None], two: tuple[int, int | None]) -> tuple[int, int | None]:
-    one_mask = field.ones if one[1] is None else one[1]
-    two_mask = field.ones if two[1] is None else two[1]
-    if (one[0] ^ two[0]) & one_mask & two_mask:
+def _order(item: Item) -> int:
+    return _ORDER[item.field]
+
+
+def _whole(item: Item, part: Part) -> Item:
+    """A condition on a part as one on its register."""
+    mask = ((1 << part.bits) - 1 if item.mask is None else item.mask) << part.low
+    return Item(part.field, item.value << part.low, None if mask == part.field.ones else mask)
+
+
+def _both(one: Item, two: Item) -> Item:
+    field = one.field
+    one_mask = (1 << field.bits) - 1 if one.mask is None else one.mask
+    two_mask = (1 << field.bits) - 1 if two.mask is None else two.mask
+    if (one.value ^ two.value) & one_mask & two_mask:
         raise ValueError(f"a match on {field.name} contradicts itself")
     mask = one_mask | two_mask
-    return one[0] | two[0], None if mask == field.ones else mask
+    return Item(field, one.value | two.value, None if mask == (1 << field.bits) - 1 else mask)
 
 
 class Flow(Struct, frozen=True, gc=False):
