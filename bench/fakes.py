@@ -104,12 +104,9 @@ def _deliver(product: Product, options: Options, values: list[Change]) -> Delive
     product.await_committed(dpids, PATIENCE, NAP)
     seconds, spent = perf_counter() - began, process_time() - processor
     sessions = [product.session(dpid) for dpid in dpids]
-    encoded = sum(
-        len(message.message)
-        for units in product.fleet.units.values()
-        for unit in units.values()
-        for message in (*unit.flows.values(), *unit.groups.values())
-    )
+    units = [unit for by_key in product.fleet.units.values() for unit in by_key.values()]
+    encoded = sum(len(flow.message) for unit in units for flow in unit.flows.values())
+    encoded += sum(len(group.message) for unit in units for group in unit.groups.values())
     return Delivery(
         flow_mods=sum(session.writer.flow_mods_sent for session in sessions),
         seconds=seconds,

@@ -20,10 +20,10 @@ class Series(msgspec.Struct, frozen=True):
         return median(self.values)
 
     def __str__(self) -> str:
+        middle = f"{number(self.median)} {self.unit}".rstrip()
         if len(self.values) == 1:
-            return f"{number(self.values[0])} {self.unit}"
-        low, high = number(min(self.values)), number(max(self.values))
-        return f"{number(self.median)} {self.unit} ({low}–{high}, n={len(self.values)})"
+            return middle
+        return f"{middle} ({number(min(self.values))}–{number(max(self.values))}, n={len(self.values)})"
 
 
 class Comparison(msgspec.Struct, frozen=True):

@@ -9,12 +9,11 @@ from time import monotonic, perf_counter
 
 import eventlet
 import msgspec
-from controller.readback import FlowRow
 
-from controller.connection import Stream
 from controller.fleet import Fleet
 from controller.hub import Bell, Gate, Slices
 from controller.listener import Listener
+from controller.readback import FlowRow
 from controller.session import Hooks, Session, State
 from controller.settings import SwitchSettings
 from controller.switches import Switches
@@ -35,14 +34,6 @@ class Timing(msgspec.Struct):
     published: float = 0
 
 
-class _Switches(Switches):
-    accepted = 0.0  # when the last connection came
-
-    def serve(self, stream: Stream, peer: str) -> None:
-        self.accepted = perf_counter()
-        super().serve(stream, peer)
-
-
 class Product:
     """Listens at once. `declare_ready` with the first objects, as after a source's first list."""
 
@@ -50,7 +41,7 @@ class Product:
         self.compiler = Compiler()
         self.fleet = Fleet(pause=Slices())
         hooks = Hooks(observe=self._observe, ports_changed=lambda node, changes: self.apply(changes))
-        self.switches = _Switches(self.fleet, SwitchSettings(audit_interval=0), hooks)
+        self.switches = Switches(self.fleet, SwitchSettings(audit_interval=0), hooks)
         self.timing = Timing()
         self.newest: Revision | None = None
         self.stall = 0.0

@@ -38,7 +38,7 @@ def measure(options: Options, directory: Path) -> Report:
     rows = [
         Comparison(
             PART,
-            Series("connection accepted → ready", "ms", ready),
+            Series("handshake done → ready", "ms", ready),
             Series("ovs-ofctl replace-flows, nothing new", "ms", replaced),
         ),
         Comparison(PART, Series("the same", "ms", ready), restart),
@@ -49,11 +49,16 @@ def measure(options: Options, directory: Path) -> Report:
 
 
 def _reconnect(site: Site) -> tuple[float, int]:
-    """Seconds until ready, and flow and group mods sent."""
+    """Seconds from the end of the handshake until ready, and flow and group mods sent.
+
+    Not from the connection on: Open vSwitch 3.1 looks for the controller's hello only when something else wakes it,
+    which is half a second later in an idle one.
+    """
     product = site.product
     old = site.session
     old.connection.close("the bench breaks the connection")
     until(lambda: product.switches.session(FIRST_DATAPATH) not in (None, old))
+    began = perf_counter()
     product.await_committed([FIRST_DATAPATH])
     writer = site.session.writer
-    return perf_counter() - product.switches.accepted, writer.flow_mods_sent + writer.group_mods_sent
+    return perf_counter() - began, writer.flow_mods_sent + writer.group_mods_sent

@@ -56,7 +56,8 @@ def flow_mod(flow: Flow, cookie: int, xid: int) -> bytes:
 
 def _conditions(flow: Flow) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for field, value, mask in flow.match:
+    for item in flow.match:
+        field, value, mask = item.field, item.value, item.mask
         if field.name.startswith("xreg"):  # unknown to Ryu: as two registers
             first = 2 * int(field.name.removeprefix("xreg"))
             found |= {f"reg{first}": value >> 32, f"reg{first + 1}": value & 0xFFFFFFFF}

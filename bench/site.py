@@ -60,9 +60,16 @@ class Site:
         compiled, published = product.timing.compiled, product.timing.published
         product.await_committed([FIRST_DATAPATH])
         committed = perf_counter()
+        self._check()
         self._await_flows()
         visible = perf_counter()
         return Moments(*(at - began for at in (translated, compiled, published, committed, visible)))
+
+    def _check(self) -> None:
+        """A figure of a part of the work would be worth nothing."""
+        for what in (self.product.compiler.problems(), self.product.fleet.errors, self.session.writer.exceptions):
+            if what:
+                raise AssertionError(f"not everything was brought to the switch: {what}")
 
     def _await_flows(self) -> None:
         wanted = self.session.flows
