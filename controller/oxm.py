@@ -147,7 +147,7 @@ def match_fields(match: tuple[Item, ...]) -> bytes:
 
 
 def _piece(item: Item) -> _Piece:
-    field, value, mask = item
+    field, value, mask = item.field, item.value, item.mask
     if isinstance(field, Part):
         raise ValueError(f"a condition on part {field.name}: build the match with flow.match()")  # noqa: TRY004  (a bad value)
     if field is fields.VLAN_TCI:

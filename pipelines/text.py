@@ -97,11 +97,12 @@ def match_text(match: tuple[Item, ...]) -> str:
 def _narrow(match: tuple[Item, ...]) -> Iterator[Item]:
     """Wide registers as the 32-bit registers they are made of, conditions on one register merged."""
     merged: dict[Field, tuple[int, int]] = {}
-    for field, value, mask in match:
+    for item in match:
+        field, value, mask = item.field, item.value, item.mask
         if isinstance(field, Part):
             raise TypeError(f"a condition on part {field.name}: build the match with flow.match()")
         if field not in _NARROW:
-            yield Item(field, value, mask)
+            yield item
             continue
         for register, shift in _NARROW[field]:
             some = (field.ones if mask is None else mask) >> shift & register.ones
@@ -140,7 +141,7 @@ def _protocol(items: dict[Field | Part, Item]) -> str:
 
 @lru_cache(maxsize=16384)
 def _item_text(item: Item) -> str:
-    field, value, mask = item
+    field, value, mask = item.field, item.value, item.mask
     assert isinstance(field, Field)
     name = WORDS[field].match
     if field is fields.VLAN_TCI:
