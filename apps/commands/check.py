@@ -39,7 +39,7 @@ class Report(Struct, frozen=True):
     flows: int = 0
 
 
-@click.command()
+@click.command(short_help="Check settings and manifests.")
 @click.argument("directory", required=False, type=click.Path(path_type=Path))
 @click.option("--config", metavar="FILE", type=click.Path(dir_okay=False), help="A settings file to check.")
 @output.output_option

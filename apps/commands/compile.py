@@ -26,7 +26,7 @@ class PortType(click.ParamType[tuple[str, offline.Given]]):
             self.fail(str(error), param, ctx)
 
 
-@click.command("compile")
+@click.command("compile", short_help="Print a node's flows and groups, with no switch.")
 @click.argument("directory", type=click.Path(exists=True, path_type=Path))
 @click.option("--node", required=True, metavar="NAME", help="Whose switch.")
 @click.option(

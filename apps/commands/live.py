@@ -170,7 +170,7 @@ def _say_difference(found: Any) -> None:
 @url_option
 @out.output_option
 def confirm(url: str, output: str) -> None:
-    """Let removals go that are held back because they looked like an accident."""
+    """Let removals go that are held back."""
     released = ask(url, "/v1/confirm", "POST")
     if output == "json":
         out.as_json(released)
