@@ -87,6 +87,7 @@ class Connection:
         self.at_end: list[Callable[[], None]] = []
         self.bytes_sent = self.bytes_received = 0
         self._stream = stream
+        self._users = 0  # threads that use the stream
         self._xid = 0
         self._heard = monotonic()
         self._greeting: Message | None = None
@@ -104,8 +105,9 @@ class Connection:
     def start(self) -> None:
         """Greets, and begins to receive and to send."""
         self.post(encode.hello(self.next_xid()))
-        eventlet.spawn_n(self._run, self._receive)
-        eventlet.spawn_n(self._run, self._write)
+        self._users = 2
+        for loop in (self._receive, self._write):
+            eventlet.spawn_n(self._use, loop)
 
     def greet(self) -> None:
         """Waits for the switch's hello. ConnectionLost, with what to do, when it does not speak OpenFlow 1.5."""
@@ -151,6 +153,13 @@ class Connection:
         except Exception as error:
             LOG.exception("switch at %s: connection closed because of a fault here", self.peer)
             self.close(f"fault: {error!r}")
+
+    def _use(self, loop: Callable[[], None]) -> None:
+        """Only who is last closes: the hub would hand a number that another thread waits for to a new connection."""
+        self._run(loop)
+        self._users -= 1
+        if not self._users:
+            self._stream.close()
 
     def _check(self) -> None:
         if self.ended is not None:
@@ -284,28 +293,25 @@ class Connection:
     def _receive(self) -> None:
         slices = Slices()
         buffer = bytearray()
-        try:
-            while self.ended is None:
-                data = self._stream.recv(1 << 16)
-                if not data:
-                    raise ConnectionLost("closed by the switch")
-                self._heard = monotonic()
-                self.bytes_received += len(data)
-                buffer += data
-                position = 0
-                while len(buffer) - position >= 8 and self.ended is None:
-                    length = int.from_bytes(buffer[position + 2 : position + 4], "big")
-                    if length < 8:
-                        raise readback.DecodeError(f"a message of {length} bytes")
-                    if len(buffer) - position < length:
-                        break
-                    self._dispatch(bytes(buffer[position : position + length]))
-                    position += length
-                    slices()
-                del buffer[:position]
+        while self.ended is None:
+            data = self._stream.recv(1 << 16)
+            if not data:
+                raise ConnectionLost("closed by the switch")
+            self._heard = monotonic()
+            self.bytes_received += len(data)
+            buffer += data
+            position = 0
+            while len(buffer) - position >= 8 and self.ended is None:
+                length = int.from_bytes(buffer[position + 2 : position + 4], "big")
+                if length < 8:
+                    raise readback.DecodeError(f"a message of {length} bytes")
+                if len(buffer) - position < length:
+                    break
+                self._dispatch(bytes(buffer[position : position + length]))
+                position += length
                 slices()
-        finally:
-            self._stream.close()
+            del buffer[:position]
+            slices()
 
     def _dispatch(self, data: bytes) -> None:
         message = Message(data[1], int.from_bytes(data[4:8], "big"), data)

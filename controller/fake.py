@@ -165,7 +165,8 @@ class Link:
             pass
         finally:
             self.close()
-            self._stream.close()
+            with self._sending:  # nobody may wait for a closed socket
+                self._stream.close()
 
     def _take(self, message: bytes) -> None:
         kind, xid = message[1], int.from_bytes(message[4:8], "big")

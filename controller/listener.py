@@ -96,6 +96,7 @@ class Listener:
         self._socket = eventlet.listen(address, family=family, backlog=256, reuse_port=False)
         self._switches = switches
         self._tls = tls
+        self._closing = False
 
     @property
     def address(self) -> tuple[str, int]:
@@ -108,16 +109,17 @@ class Listener:
 
     def close(self) -> None:
         """No new connections; those that are there stay."""
-        PlainStream(self._socket).shutdown()
-        self._socket.close()
+        self._closing = True
+        PlainStream(self._socket).shutdown()  # wakes the accepting thread, which closes
 
     def _accept(self) -> None:
         while True:
             try:
                 sock, address = self._socket.accept()
             except OSError as error:
-                if self._socket.fd.fileno() < 0:
-                    return  # closed
+                if self._closing:
+                    self._socket.close()
+                    return
                 LOG.error("accepting switches: %s", error)
                 eventlet.sleep(0.2)
                 continue

@@ -247,7 +247,12 @@ def test_bytes_that_are_no_openflow_close_only_their_connection():
     world, fake = World(), switch()
     world.start(BEFORE, 1)
     world.connect(fake)
-    for noise in (b"GET / HTTP/1.0\r\n\r\n", b"\x06\x00\x00\x00" * 9, bytes(64), b"\x06\x00\x00\x10\x00\x00\x00\x01" + b"\xff" * 8):
+    for noise in (
+        b"GET / HTTP/1.0\r\n\r\n",
+        b"\x06\x00\x00\x00" * 9,
+        bytes(64),
+        b"\x06\x00\x00\x10\x00\x00\x00\x01" + b"\xff" * 8,
+    ):
         ours, theirs = socket.socketpair()
         from controller.connection import PlainStream
 

@@ -188,7 +188,9 @@ def test_node_that_is_gone_leaves_its_switch_as_it_is():
 
 def test_change_of_membership_is_a_difference_of_unit_sets():
     world, fake = World(), switch()
-    world.start({**UNITS, key("route", "p", SEGMENT): route("10.10.3.0"), key("route", "x", node("n1")): route("1.1.1.1")}, 1)
+    world.start(
+        {**UNITS, key("route", "p", SEGMENT): route("10.10.3.0"), key("route", "x", node("n1")): route("1.1.1.1")}, 1
+    )
     world.connect(fake)
     sent = world.row(fake).flow_mods_sent
     world.publish({key("route", "p", SEGMENT): route("10.10.3.0", 80)}, {1: member("n1", SEGMENT)})

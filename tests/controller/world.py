@@ -141,5 +141,3 @@ class World:
 
 def switch(dpid: int = 1) -> Fake:
     return Fake(dpid, (FakePort(1, "eth1", 0xAA0000000001), FakePort(2, "gw0", 0x0A0000000001)))
-
-

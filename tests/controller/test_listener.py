@@ -1,0 +1,195 @@
+"""TCP and TLS, with real sockets on the loopback address."""
+
+import ssl
+import subprocess
+from collections import deque
+from time import perf_counter
+
+import eventlet
+import pytest
+from eventlet.green import socket
+
+from controller.connection import PlainStream
+from controller.listener import Listener
+from tests.controller.world import World, key, route, switch, until
+
+UNITS = {key("route", "n2"): route("10.10.2.0")}
+
+
+@pytest.fixture(scope="module")
+def pki(tmp_path_factory):
+    """A CA, and certificates of the controller, of a switch, and of a stranger with an own CA."""
+    directory = tmp_path_factory.mktemp("pki")
+
+    def openssl(*words):
+        subprocess.run(["openssl", *words], cwd=directory, check=True, capture_output=True)
+
+    for ca in ("ca", "other"):
+        openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
+                "-subj", f"/CN={ca}", "-keyout", f"{ca}.key", "-out", f"{ca}.pem")  # fmt: skip
+    for name, ca in (("controller", "ca"), ("switch", "ca"), ("stranger", "other")):
+        openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", f"/CN={name}",
+                "-keyout", f"{name}.key", "-out", f"{name}.csr")  # fmt: skip
+        openssl("x509", "-req", "-in", f"{name}.csr", "-CA", f"{ca}.pem", "-CAkey", f"{ca}.key", "-CAcreateserial",
+                "-days", "2", "-out", f"{name}.pem")  # fmt: skip
+    return directory
+
+
+def _context(pki, name, server):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_verify_locations(pki / ("other.pem" if name == "stranger" else "ca.pem"))
+    if name == "stranger":
+        context.load_verify_locations(pki / "ca.pem")
+    context.load_cert_chain(pki / f"{name}.pem", pki / f"{name}.key")
+    return context
+
+
+class TlsClient(PlainStream):
+    """The switch's end, on memory buffers."""
+
+    def __init__(self, sock, context):
+        super().__init__(sock)
+        self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._in, self._out)
+        self._call(self._tls.do_handshake)
+
+    def _call(self, function, *arguments):
+        while True:
+            try:
+                return function(*arguments)
+            except ssl.SSLWantReadError:
+                self._flush()
+                data = self._socket.recv(1 << 16)
+                if not data:
+                    return b""
+                self._in.write(data)
+            finally:
+                self._flush()
+
+    def _flush(self):
+        if data := self._out.read():
+            self._socket.sendall(data)
+
+    def recv(self, size):
+        return self._call(self._tls.read, size)
+
+    def sendall(self, data):
+        self._call(self._tls.write, data)
+
+
+@pytest.fixture
+def world():
+    world = World()
+    world.publish(UNITS)
+    world.fleet.declare_ready()
+    return world
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+def test_switches_connect_over_tcp(world, address):
+    from tests.controller.world import member
+
+    listener = Listener((address, 0), world.switches)
+    listener.start()
+    world.publish(members={1: member("n1"), 2: member("n2")})
+    fakes = switch(1), switch(2)
+    for fake in fakes:
+        sock = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
+        sock.connect(listener.address)
+        fake.attach(PlainStream(sock))
+    for fake in fakes:
+        world.await_state(fake)
+        assert world.agrees(fake)
+    where = listener.address
+    listener.close()
+    world.publish({key("route", "n2"): route("10.10.2.0", 80)})
+    world.settle(*fakes)
+    with pytest.raises(OSError, match="REFUSED"):
+        eventlet.connect(where, family=sock.family)
+
+
+def test_tls_works_for_every_switch_and_not_for_strangers(world, pki, caplog):
+    from tests.controller.world import member
+
+    listener = Listener(("127.0.0.1", 0), world.switches, _context(pki, "controller", server=True))
+    listener.start()
+    world.publish(members={n: member(f"n{n}") for n in (1, 2, 3)})
+    silent = eventlet.connect(listener.address)  # never speaks: keeps nobody out
+    many = {key("route", str(n)): route(f"11.{n >> 8}.{n & 255}.0") for n in range(3000)}
+    world.publish(many)
+    fakes = switch(1), switch(2), switch(3)
+    for fake in fakes:
+        fake.attach(TlsClient(eventlet.connect(listener.address), _context(pki, "switch", server=False)))
+    for fake in fakes:
+        world.await_state(fake)
+        assert world.agrees(fake)
+    try:
+        TlsClient(eventlet.connect(listener.address), _context(pki, "stranger", server=False)).recv(1)
+    except OSError:
+        pass
+    until(lambda: "TLS handshake failed" in caplog.text)
+    plain = eventlet.connect(listener.address)
+    plain.sendall(b"\x06\x00\x00\x08\x00\x00\x00\x01")
+    assert plain.recv(100) == b"" or plain.recv(100) == b""
+    world.publish({key("route", "1"): None})
+    world.settle(*fakes)
+    silent.close()
+    listener.close()
+
+
+def test_tls_without_client_certificates_is_not_offered(world):
+    with pytest.raises(ValueError, match="CERT_REQUIRED"):
+        Listener(("127.0.0.1", 0), world.switches, ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+
+
+def test_flood_of_packet_ins_of_one_switch_holds_neither_the_hub_nor_another():
+    from tests.controller.test_session import _packet_in
+
+    world, loud, quiet = World(), switch(1), switch(2)
+    world.start(UNITS, 1, 2)
+    world.connect(loud)
+    world.connect(quiet)
+    stop = False
+    gaps: deque[float] = deque()
+
+    def flood():
+        burst = b"".join(b"\x06\x0a" + (8 + len(body)).to_bytes(2, "big") + bytes(4) + body for _ in range(200))
+        while not stop:
+            loud.links[0]._stream.sendall(burst)
+            eventlet.sleep(0)
+
+    def watch():
+        while not stop:
+            began = perf_counter()
+            eventlet.sleep(0)
+            gaps.append(perf_counter() - began)
+
+    body = _packet_in(0x5B06000000000000)
+    threads = eventlet.spawn(flood), eventlet.spawn(watch)
+    for number in range(5):
+        world.publish({key("route", "n2"): route(f"10.10.{number}.0")})
+        with eventlet.Timeout(1):
+            world.settle(quiet)
+    with eventlet.Timeout(1):
+        world.settle(loud)
+    stop = True
+    for thread in threads:
+        thread.wait()
+    assert world.agrees(quiet)
+    assert world.agrees(loud)
+    assert sorted(gaps)[-1] < 0.1
+
+
+def test_fifty_switches_are_fed_from_units_encoded_once():
+    world = World()
+    fakes = [switch(dpid) for dpid in range(1, 51)]
+    world.start({key("route", str(n)): route(f"10.9.{n}.0") for n in range(200)}, *range(1, 51))
+    for fake in fakes:
+        world.plug(fake)
+    for fake in fakes:
+        world.await_state(fake)
+    assert all(world.agrees(fake) for fake in fakes)
+    assert world.fleet.encoded_flows == 200
+    assert sum(row.flow_mods_sent for row in world.switches.sessions()) == 50 * 200
