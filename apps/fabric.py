@@ -8,13 +8,12 @@ Everything here runs on Ryu's hub. The compiler's thread is the only one that co
 in slices of 10 ms, so a large change never keeps a switch, a packet-in or a REST request waiting.
 """
 
+import gc
 import logging
 import sys
 from collections.abc import Iterable
 from time import monotonic, perf_counter
 
-from controller.readback import FlowRow
-from controller.reject import Refuser
 from ryu.base import app_manager
 from ryu.lib import hub
 
@@ -23,6 +22,8 @@ from apps.evidence import peer_macs
 from controller.fleet import Fleet
 from controller.hub import Bell, Gate, Slices
 from controller.listener import Listener
+from controller.readback import FlowRow
+from controller.reject import Refuser
 from controller.session import Hooks
 from controller.switches import Switches
 from pipelines.actions import LOCAL_PORT
@@ -35,6 +36,10 @@ from pipelines.model import Change, Kind, Port, Problem, port_key
 LOG = logging.getLogger("signalbox.fabric")
 
 STALL_PROBE = 0.01  # seconds between two looks at how late the hub is
+
+# Nearly everything here lives long and has no cycles. With Python's own thresholds the collector walks all of it
+# again and again, and holds the hub for longer than anything else does.
+GC_THRESHOLDS = (50_000, 50, 100)
 
 
 class Fabric(app_manager.RyuApp):
@@ -69,6 +74,7 @@ class Fabric(app_manager.RyuApp):
         self._bell, self._gate, self._slices = Bell(), Gate(), Slices()
 
     def start(self) -> object:
+        gc.set_threshold(*GC_THRESHOLDS)
         self.compiler.submit([Change(Kind.SETTINGS, "", self.config.fabric_settings())])
         hub.spawn(self._compile_for_ever)
         hub.spawn(self._watch_stalls)
@@ -117,7 +123,9 @@ class Fabric(app_manager.RyuApp):
     def problems(self) -> list[Problem]:
         """What a person should mend: in the objects, in what could not be encoded, in what switches refused."""
         found = self.compiler.problems()
-        found += [Problem(unit.feature, unit.key, "flows", reason) for unit, reason in sorted(self.fleet.errors.items())]
+        found += [
+            Problem(unit.feature, unit.key, "flows", reason) for unit, reason in sorted(self.fleet.errors.items())
+        ]
         for row in self.switches.sessions():
             found += [
                 Problem(unit.feature, unit.key, f"on the switch of {row.node}", f"refused: {error}")
@@ -159,6 +167,7 @@ class Fabric(app_manager.RyuApp):
             self._retire_evidence()
         if self._synced and not self.fleet.ready:
             self.fleet.declare_ready()
+            gc.freeze()
             LOG.info("first revision compiled: %d units", len(self.compiler.units))
         self._published = taken
         self._gate.notify()

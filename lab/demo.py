@@ -9,6 +9,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -108,8 +109,7 @@ class Tour:
         for change, expected, words in ((remove, BACKENDS[:2], "without web-3"), (restore, BACKENDS, "with web-3")):
             edited = time.monotonic()
             self._edit("web.yaml", change)
-            names = set(expected)
-            self.product.wait(lambda names=names: set(self._spread("a", "tcp", "10.96.0.80", 80)) == names, words)
+            self.product.wait(partial(self._answered_by, set(expected)), words)
             console.print(f"  {words}: seen by clients {time.monotonic() - edited:.1f} s after the edit")
 
     def rest(self) -> None:
@@ -158,6 +158,9 @@ class Tour:
         errors = Counter(answer.error for answer in answers if not answer.ok)
         expect(not errors, f"{client} → {host}:{port}/{protocol}: {dict(errors)} of {CONNECTIONS}")
         return Counter(answer.names[0] for answer in answers)
+
+    def _answered_by(self, names: set[str]) -> bool:
+        return set(self._spread("a", "tcp", "10.96.0.80", 80)) == names
 
     def _mac(self, node: str) -> Any:
         return next(row["mac"] for row in self.product.get("/v1/nodes") if row["name"] == node)

@@ -18,13 +18,15 @@ from pipelines.features import FEATURES
 from pipelines.ids import GroupIds
 from pipelines.model import Change, Invalid, Kind, Problem, Settings
 from pipelines.unit import EMPTY, FLEET, Member, Revision, Scope, ScopeKind, Unit, UnitChange, UnitKey
-from pipelines.view import ALL, FactId, FactKind, Facts, FleetView, NodeView, SegmentView
+from pipelines.view import ALL, FactId, FactKind, Facts, FleetView, NodeView, SegmentView, ZoneView
 
 VIEWS: dict[ScopeKind, type[FleetView]] = {
     ScopeKind.FLEET: FleetView,
+    ScopeKind.ZONE: ZoneView,
     ScopeKind.SEGMENT: SegmentView,
     ScopeKind.NODE: NodeView,
 }
+SHARED = {ScopeKind.ZONE: Derived.ZONE, ScopeKind.SEGMENT: Derived.SEGMENT}  # scopes of several nodes, and their names
 TASKS_A_SLICE = 16
 
 
@@ -158,8 +160,8 @@ class Compiler:
     def _scopes(self, feature: Feature, value: Any) -> Iterable[Scope]:
         if feature.scope is ScopeKind.FLEET:
             return (FLEET,)
-        if feature.scope is ScopeKind.SEGMENT:
-            return [Scope(ScopeKind.SEGMENT, name) for name in self.facts.all(Derived.SEGMENT)]
+        if feature.scope in SHARED:
+            return [Scope(feature.scope, name) for name in self.facts.all(SHARED[feature.scope])]
         node = getattr(value, "node", None) or value.name
         return (Scope(ScopeKind.NODE, node),) if self.facts.get(Kind.NODE, node) is not None else ()
 

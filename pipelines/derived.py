@@ -52,6 +52,7 @@ class Derived(StrEnum):
     POD_CIDR = "podCIDR"  # prefix → node name, none overlapping another
     POD_CIDR_LENGTHS = "podCIDR lengths"  # "" → the (family, length) pairs in use
     SEGMENT = "segment"  # segment name → True while a node is in it
+    ZONE = "zone"  # topology zone → True while a node is in it
     NODE_NETWORK = "node network"  # node name → NodeNetwork
     POD_ADDRESS = "pod address"  # address → pod key
     LOCAL_POD = "pod"  # pod key → LocalPod
@@ -171,6 +172,8 @@ def node_claims(key: str, node: Node, facts: "Facts") -> Outcome:
     claims = [Claim(Derived.NODE_ADDRESS, str(at.ip), key, rank) for at in node.addresses]
     claims += [Claim(Derived.POD_CIDR_CLAIM, str(cidr), (cidr, *rank), rank) for cidr in node.pod_cidrs]
     claims += [Claim(Derived.SEGMENT, name, True) for name in segments(node)]
+    if node.zone:
+        claims.append(Claim(Derived.ZONE, node.zone, True))
     if node.datapath_id is not None:
         claims.append(Claim(Derived.DATAPATH, f"{node.datapath_id:016x}", key, rank))
     return Outcome(claims)
@@ -243,6 +246,8 @@ def members(key: str, node_name: str, facts: "Facts") -> Outcome:
     node = facts.get(Kind.NODE, node_name)
     scopes = {FLEET, Scope(ScopeKind.NODE, node_name)}
     scopes |= {Scope(ScopeKind.SEGMENT, name) for name in segments(node)}
+    if node.zone:
+        scopes.add(Scope(ScopeKind.ZONE, node.zone))
     return Outcome([Claim(Derived.MEMBER, key, Member(node_name, frozenset(scopes)))])
 
 

@@ -19,12 +19,11 @@ def match(*items: Item) -> tuple[Item, ...]:
 
     Raises ValueError when two conditions contradict each other.
     """
-    merged: dict[Field, Item] = {}
-    for item in items:
-        if isinstance(item.field, Part):
-            item = _whole(item, item.field)
-        elif item.mask == 0:
+    merged: dict[Field | Part, Item] = {}  # by field; parts have become their fields
+    for said in items:
+        if said.mask == 0:
             continue
+        item = _whole(said, said.field) if isinstance(said.field, Part) else said
         known = merged.get(item.field)
         merged[item.field] = item if known is None else _both(known, item)
     return tuple(sorted(merged.values(), key=_order))

@@ -88,6 +88,14 @@ class FleetView:
         return any(ip in cidr for cidr in ranges)
 
 
+class ZoneView(FleetView):
+    """The view from any node of one topology zone: `zone` is its name."""
+
+    @property
+    def zone(self) -> str:
+        return self.scope.name
+
+
 class SegmentView(FleetView):
     """The view from any node of one subnet."""
 
