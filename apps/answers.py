@@ -5,7 +5,7 @@ between two rows. Addresses, MACs and datapath ids are text, as in Kubernetes an
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -18,6 +18,12 @@ from pipelines.model import Kind, Node, Port, Problem, Protocol, Service, Servic
 from pipelines.view import Facts
 
 Row = dict[str, Any]
+Pause = Callable[[], None]
+
+
+def no_pause() -> None:
+    pass
+
 
 NO_SWITCH = "NOT CONNECTED"
 UNUSABLE = "unusable"
@@ -40,13 +46,13 @@ def by_object(found: Iterable[Problem], kind: Kind) -> dict[str, list[Row]]:
 # --- nodes --------------------------------------------------------------------------------------------------------
 
 
-def nodes(facts: Facts, sessions: Iterable[Any], found: Iterable[Problem]) -> Iterator[Row]:
+def nodes(facts: Facts, sessions: Iterable[Any], found: Iterable[Problem], pause: Pause = no_pause) -> Iterator[Row]:
     """`sessions`: rows of `Switches.sessions()`. Nodes that cannot be used are listed with their problems only."""
     by_node = {session.node: session for session in sessions if session.node}
     wrong = by_object(found, Kind.NODE)
     known = facts.peek(Kind.NODE)
-    ports = _ports_by_node(facts)
-    pods = _pods_by_node(facts)
+    ports = _ports_by_node(facts, pause)
+    pods = _pods_by_node(facts, pause)
     networks = facts.peek(Derived.NODE_NETWORK)
     for name in sorted(known.keys() | wrong.keys()):
         problems_here, session = wrong.get(name, []), by_node.get(name)
@@ -93,18 +99,20 @@ def port_row(port: Port) -> Row:
     return {"number": port.number, "mac": mac_text(port.mac)}
 
 
-def _ports_by_node(facts: Facts) -> dict[str, dict[str, Port]]:
+def _ports_by_node(facts: Facts, pause: Pause) -> dict[str, dict[str, Port]]:
     ports: dict[str, dict[str, Port]] = {}
-    for key, port in facts.peek(Kind.PORT).items():
+    for key, port in list(facts.peek(Kind.PORT).items()):
         node_name, _, name = key.partition(" ")
         ports.setdefault(node_name, {})[name] = port
+        pause()
     return ports
 
 
-def _pods_by_node(facts: Facts) -> dict[str, list[LocalPod]]:
+def _pods_by_node(facts: Facts, pause: Pause) -> dict[str, list[LocalPod]]:
     pods: dict[str, list[LocalPod]] = {}
-    for pod in facts.peek(Derived.LOCAL_POD).values():
+    for pod in list(facts.peek(Derived.LOCAL_POD).values()):
         pods.setdefault(pod.node, []).append(pod)
+        pause()
     return pods
 
 

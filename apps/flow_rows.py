@@ -4,9 +4,9 @@ The rows are made from what the fleet has encoded, which is what switches get. S
 `signalbox compile` and by docs/pipeline.md.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator
 
+from apps.answers import Pause, Row, no_pause
 from controller import audit, readback
 from controller.encode import EncodedUnit
 from controller.fleet import Fleet
@@ -14,13 +14,6 @@ from controller.round import Rows
 from pipelines.tables import BY_ID
 from pipelines.text import flow_text, group_text
 from pipelines.unit import Scope, UnitKey
-
-Row = dict[str, Any]
-Pause = Callable[[], None]
-
-
-def no_pause() -> None:
-    pass
 
 
 def units(fleet: Fleet, scopes: Collection[Scope] | None) -> list[tuple[UnitKey, EncodedUnit]]:

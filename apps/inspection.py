@@ -4,6 +4,7 @@ It listens where `rest_listen` says, unless Ryu's own --wsapi-host and --wsapi-p
 how, is in `rest`; here it only meets Ryu's WSGI.
 """
 
+import logging
 import sys
 from typing import Any
 
@@ -12,8 +13,11 @@ from ryu.app.wsgi import ControllerBase, Request, Response, WSGIApplication, rou
 from ryu.base import app_manager
 
 from apps import settings
+from apps.forms import Listen
 from apps.rest import Rest
 from controller.hub import Slices
+
+LOG = logging.getLogger("signalbox.inspection")
 
 
 class Everything(ControllerBase):
@@ -35,14 +39,17 @@ class Inspection(app_manager.RyuApp):
         self.name = "inspection"
         self._wsgi = kwargs["wsgi"]
         try:
-            listen = settings.current().rest_address
+            config = settings.current()
         except settings.ConfigError as error:
             sys.exit(f"signalbox: {error}")
-        cfg.CONF.set_default("wsapi_host", listen.host)
-        cfg.CONF.set_default("wsapi_port", listen.port)
+        cfg.CONF.set_default("wsapi_host", config.rest_address.host)
+        cfg.CONF.set_default("wsapi_port", config.rest_address.port)
+        if config.log_level != "debug":
+            logging.getLogger("ryu.lib.hub").setLevel(logging.WARNING)  # two lines for every request
 
     def start(self) -> Any:
         """Takes the paths that are left: by now the other applications have registered theirs."""
+        LOG.info("REST at %s", Listen(cfg.CONF.wsapi_host, cfg.CONF.wsapi_port))
         serve(self._wsgi, Rest(lambda: app_manager.lookup_service_brick("fabric"), Slices))
         return super().start()
 

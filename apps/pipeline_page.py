@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 
 from apps import flow_rows, offline
-from apps.flow_rows import Row
+from apps.answers import Row
 from k8s_bridge import manifests
 from pipelines import fields
 from pipelines.derived import Derived

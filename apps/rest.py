@@ -146,7 +146,9 @@ class Rest:
     def _nodes(self, query: Query) -> Answer:
         del query
         fabric = self._fabric
-        return self._list(answers.nodes(fabric.compiler.facts, fabric.switches.sessions(), fabric.problems()))
+        return self._list(
+            answers.nodes(fabric.compiler.facts, fabric.switches.sessions(), fabric.problems(), self._pauses())
+        )
 
     def _services(self, query: Query) -> Answer:
         del query

@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 from apps import flow_rows, offline, settings
+from apps.answers import Row
 from apps.commands import output
-from apps.flow_rows import Row
 from k8s_bridge import manifests
 from pipelines.addresses import mac_text
 from pipelines.derived import Derived
