@@ -1,0 +1,246 @@
+"""A lab with the product on it and an echo server in every place: what all tests of this folder stand on."""
+
+import re
+import sys
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+from lab.cluster import Lab
+from lab.product import Product
+from lab.switch import BRIDGE
+from lab.traffic import Answer, Probe, Probing
+from tests.ovs import wire, world
+from tests.ovs.objects import Manifests, Object
+from tests.ovs.wire import Frame
+
+HERE = Path(__file__).parent
+PATIENCE = 20.0
+REVALIDATION = 0.6  # seconds in which Open vSwitch looks at its cached decisions again
+
+# Settings of all tests: cells that are refused come in bursts that no real client makes.
+SETTINGS = {"reject_rate": 2000, "echo_interval": 1, "echo_timeout": 4}
+
+
+class Cluster:
+    """`objects` None: the world of world.py. `settings`: of the product, beside SETTINGS."""
+
+    def __init__(
+        self,
+        name: str,
+        directory: Path,
+        settings: Mapping[str, Any] | None = None,
+        objects: Iterable[Object] | None = None,
+    ) -> None:
+        self.manifests = Manifests(directory)
+        self.manifests.put(*(world.everything() if objects is None else objects))
+        self.lab = Lab(name, directory)
+        self.product = Product(self.lab, directory, {**SETTINGS, **(settings or {})})
+
+    def __enter__(self) -> Self:
+        self.lab.up()
+        try:
+            self.product.start()
+            for place in [node.name for node in self.lab.plan.nodes] + [pod.name for pod in self.lab.plan.pods]:
+                self.serve(place)
+            for place in world.OUTSIDE:
+                self.serve(place)
+        except BaseException:
+            self.lab.down()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.lab.down()
+
+    def serve(self, place: str) -> None:
+        ports = world.PORTS
+        self.lab.echo(place, name=place, tcp=[ports["tcp"].target], udp=[ports["udp"].target])
+
+    # --- waiting ------------------------------------------------------------------------------------------
+
+    def wait(self, holds: Callable[[], object], what: str, seconds: float = PATIENCE) -> None:
+        self.product.wait(lambda: bool(holds()), what, seconds)
+
+    def ready(self) -> Self:
+        """Every switch carries everything, and nothing was left out."""
+        self.product.wait_ready()
+        assert self.product.get("/v1/status")["units_not_encoded"] == {}
+        assert [row["exceptions"] for row in self.product.get("/v1/switches") if row["exceptions"]] == []
+        return self
+
+    def put(self, *objects: Object) -> None:
+        """Changes manifests and waits until every switch carries what follows."""
+        with self._taken():
+            self.manifests.put(*objects)
+
+    def delete(self, kind: str, *names: str) -> None:
+        with self._taken():
+            self.manifests.delete(kind, *names)
+
+    @contextmanager
+    def _taken(self) -> Iterator[None]:
+        """What is done to the manifests changes flows; returns when all switches have them."""
+        before = self.product.get("/v1/status")["revision"]
+        yield
+        self.wait(lambda: self.product.get("/v1/status")["revision"] != before, "a new revision")
+        self.level()
+
+    def level(self) -> None:
+        """Until every switch that is connected has the newest revision."""
+        self.wait(lambda: len(self._revisions()) == 1, "all switches to have the newest revision")
+
+    def _revisions(self) -> set[int]:
+        newest = self.product.get("/v1/status")["revision"]
+        return {newest, *(row["revision"] for row in self.product.get("/v1/switches") if row["state"] == "READY")}
+
+    def state(self, node: str) -> str:
+        return next((row["state"] for row in self.product.get("/v1/switches") if row["node"] == node), "absent")
+
+    def sent(self) -> int:
+        """Flow and group mods that this run of the controller has sent to all switches."""
+        rows = self.product.get("/v1/switches")
+        return sum(row["flow_mods_sent"] + row["group_mods_sent"] for row in rows)
+
+    # --- switches -----------------------------------------------------------------------------------------
+
+    def flows(self, node: str, match: str = "") -> list[str]:
+        """`ovs-ofctl dump-flows` without counters and ages, sorted; only what matches."""
+        words = [match] if match else []
+        lines = self.lab.ofctl(node, "--no-stats", "dump-flows", BRIDGE, *words).splitlines()
+        return sorted(line.strip() for line in lines if "table=" in line or "actions=" in line)
+
+    def groups(self, node: str) -> list[str]:
+        lines = self.lab.ofctl(node, "dump-groups", BRIDGE).splitlines()
+        return sorted(line.strip() for line in lines if "group_id=" in line)
+
+    def youngest(self, node: str) -> float:
+        """Seconds since the last flow of a node was written."""
+        dump = self.lab.ofctl(node, "dump-flows", BRIDGE)
+        return min(float(age) for age in re.findall(r"duration=([0-9.]+)s", dump))
+
+    def packets(self, node: str, match: str) -> int:
+        """Packets that these flows have counted."""
+        dump = self.lab.ofctl(node, "dump-flows", BRIDGE, match)
+        return sum(int(count) for count in re.findall(r"n_packets=(\d+)", dump))
+
+    # --- traffic ------------------------------------------------------------------------------------------
+
+    def ask_all(self, wishes: Mapping[str, list[Probe]], timeout: float = 60) -> dict[str, list[Answer]]:
+        """All places at once; the answers by place."""
+        started = {place: self.lab.start_probes(place, probes) for place, probes in wishes.items() if probes}
+        return {place: probing.answers(timeout) for place, probing in started.items()}
+
+    def echoes(self, wishes: Mapping[str, list[str]]) -> dict[str, dict[str, list[int]]]:
+        """Two pings from every place to every address: place → address → hop limits of the answers."""
+        started = {
+            place: self.lab.popen(place, sys.executable, "-IS", str(HERE / "echoes.py"), *targets)
+            for place, targets in wishes.items()
+            if targets
+        }
+        found = {}
+        for place, process in started.items():
+            output, errors = process.communicate(timeout=30)
+            assert not process.returncode, errors
+            found[place] = wire.decode_json(output)
+        return found
+
+    def datagrams(self, place: str, targets: Iterable[tuple[str, int]], port: int = 0) -> list[list[str]]:
+        """All at once from one socket; for each answer HOST PORT NAME and as whom it saw the client (ADDRESS PORT)."""
+        words = [word for host, number in targets for word in (host, str(number))]
+        script = str(HERE / "datagrams.py")
+        return [
+            line.split()
+            for line in self.lab.run(place, sys.executable, "-IS", script, str(port), *words).stdout.splitlines()
+        ]
+
+    def send(self, place: str, frames: Iterable[Any], device: str = "eth0") -> None:
+        """Scapy frames, as they are."""
+        script = str(HERE / "frames_out.py")
+        text = "".join(f"{bytes(frame).hex()}\n" for frame in frames)
+        self.lab.run(place, sys.executable, "-IS", script, device, stdin=text)
+
+    @contextmanager
+    def watched(self, place: str, device: str, expression: str = "") -> Iterator[list[Frame]]:
+        """The frames of a device; the list is filled at the end."""
+        frames: list[Frame] = []
+        capture = self.lab.capture(place, device, expression)
+        try:
+            yield frames
+        finally:
+            capture.stop()
+        frames += wire.read(capture.path)
+
+    def streams(self, count: int, pause: float = 0.02, tries: int = 1, timeout: float = 3) -> "Streams":
+        """TCP and UDP in both families along every kind of path, one round trip each `pause` seconds."""
+        return Streams(self, count, pause, tries, timeout)
+
+
+# Client and service (or place): local, peer and routed endpoints of pods, own and foreign hosts, hairpin; plain.
+STREAMS = (
+    ("a", "only-b"),
+    ("a", "only-e"),
+    ("a", "only-g"),
+    ("b", "only-b"),
+    ("a", "host-1"),
+    ("a", "host-3"),
+    ("n1", "only-b"),
+    ("n1", "only-e"),
+    ("n1", "only-g"),
+    ("n1", "host-1"),
+    ("d", "only-e"),
+    ("c", "every"),
+    ("a", "c"),
+    ("d", "a"),
+    ("n1", "c"),
+    ("n2", "a"),
+)
+
+
+class Streams:
+    def __init__(self, cluster: Cluster, count: int, pause: float, tries: int, timeout: float) -> None:
+        self.labels: dict[str, list[str]] = {}
+        wishes: dict[str, list[Probe]] = {}
+        for client, target in STREAMS:
+            for protocol in world.PROTOCOLS:
+                for family in world.FAMILIES:
+                    at = world.SERVICES.get(target) or world.PLACES[target]
+                    port = world.PORTS[protocol].port if target in world.SERVICES else world.PORTS[protocol].target
+                    probe = Probe(
+                        protocol,
+                        at.addresses[family],
+                        port,
+                        requests=count,
+                        pause=pause,
+                        tries=tries,
+                        timeout=timeout,
+                    )
+                    wishes.setdefault(client, []).append(probe)
+                    self.labels.setdefault(client, []).append(f"{client} → {target} {protocol}{family}")
+        self._count = count
+        self._began = time.monotonic()
+        self._running: dict[str, Probing] = {
+            client: cluster.lab.start_probes(client, probes) for client, probes in wishes.items()
+        }
+
+    def results(self, timeout: float = 90) -> dict[str, Answer]:
+        """By label, when all have ended."""
+        found = {}
+        for client, probing in self._running.items():
+            found |= dict(zip(self.labels[client], probing.answers(timeout), strict=True))
+        return found
+
+    def broken(self, timeout: float = 90) -> dict[str, str]:
+        """Streams with a round trip that was not answered, with the error and how far they got."""
+        return {
+            label: f"{answer.error} after {len(answer.answers)} of {self._count}"
+            for label, answer in self.results(timeout).items()
+            if not answer.ok
+        }
+
+
+def spread(answers: Collection[Answer]) -> set[str]:
+    """Who has answered; errors are among the names, so that none goes unnoticed."""
+    return {name for answer in answers for name in answer.names} | {answer.error for answer in answers if answer.error}
