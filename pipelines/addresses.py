@@ -81,7 +81,9 @@ def _address_text(ip: Ip) -> str:
 
 @lru_cache(maxsize=65536)
 def parse_ip(text: str) -> Ip:
-    """`10.0.0.1` or `fd00::1`; raises ValueError."""
+    """`10.0.0.1` or `fd00::1`; raises ValueError, also for a zone (`fe80::1%eth0`), which is one host's own word."""
+    if "%" in text:
+        raise ValueError(f"{text!r} has a zone")
     parsed = ipaddress.ip_address(text)
     return Ip(parsed.version, int(parsed))
 

@@ -83,10 +83,10 @@ class GroupIds:
         return set(add) | set(remove)
 
     def _recompute(self, owners: set[str]) -> set[str]:
-        before = self._ids
-        self._ids, self._taken, self._crowded = {}, {}, False
         if len(owners) > self._size:
             raise ValueError(f"{len(owners)} groups do not fit in {self._size} ids")
+        before = self._ids
+        self._ids, self._taken, self._crowded = {}, {}, False
         for owner in sorted(owners):
             number = self._wanted(owner)
             while number in self._taken:

@@ -94,6 +94,7 @@ def nodes(name: str) -> st.SearchStrategy[Change]:
         mac=st.sampled_from((None, *MACS)),
         datapath_id=st.sampled_from((None, 1, 2, 3)),
         uplink=st.sampled_from((None, "eth1", "eth1")),
+        zone=st.sampled_from(("", "east", "west")),
         problems=_problems(Kind.NODE, name),
     )
     return _change(Kind.NODE, name, value)
