@@ -10,7 +10,7 @@ returned at its end.
 """
 
 from collections.abc import Generator, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from pipelines.derived import CONTESTED, RULES, UNITED, Claim, Derived, Rule
 from pipelines.feature import Feature
@@ -30,9 +30,7 @@ SHARED = {ScopeKind.ZONE: Derived.ZONE, ScopeKind.SEGMENT: Derived.SEGMENT}  # s
 TASKS_A_SLICE = 16
 
 
-class Task(NamedTuple):
-    stage: int
-    key: str
+Task = tuple[int, str]  # number of the rule or feature, and the key of its subject
 
 
 class Compiler:
@@ -57,6 +55,7 @@ class Compiler:
         self._reads: dict[Task, set[FactId]] = {}
         self._claims_by_task: dict[Task, dict[FactId, Claim]] = {}
         self._claims_by_fact: dict[FactId, dict[Task, Claim]] = {}
+        self._views: dict[Scope, FleetView] = {}
         self._units_by_task: dict[Task, dict[UnitKey, Unit]] = {}
         self._task_problems: dict[Task, tuple[Problem, ...]] = {}
         self._value_problems: dict[FactId, tuple[Problem, ...]] = {}
@@ -64,7 +63,7 @@ class Compiler:
         self._group_ids = group_ids or GroupIds()
         self._changed: dict[UnitKey, Unit] = {}  # the unit as it was before this compilation
         self._changed_members: set[str] = set()
-        self._pending: dict[FactId, Any] = {FactId(Kind.SETTINGS, ""): Settings()}
+        self._pending: dict[FactId, Any] = {(Kind.SETTINGS, ""): Settings()}
         self._compiling: dict[FactId, Any] = {}  # what the running compilation took from it
 
     # --- input ---------------------------------------------------------------------------------------------
@@ -73,17 +72,17 @@ class Compiler:
         """Take notice; the last word about a key counts. Ports and MACs of a deleted Node are forgotten."""
         for change in changes:
             value = Settings() if change.kind is Kind.SETTINGS and change.value is None else change.value
-            self._pending[FactId(change.kind, change.key)] = value
+            self._pending[(change.kind, change.key)] = value
             if change.kind is Kind.NODE and value is None:
                 self._forget_observations(change.key)
 
     def _forget_observations(self, node: str) -> None:
         """Also those that were submitted and are not facts yet."""
-        known = {FactId(Kind.PORT, key) for key in self.facts.peek(Kind.PORT)}
-        for fact in (*known, *self._pending, *self._compiling):
-            if fact.kind is Kind.PORT and fact.key.startswith(f"{node} "):
-                self._pending[fact] = None
-        self._pending[FactId(Kind.NEIGHBOR, node)] = None
+        known = {(Kind.PORT, key) for key in self.facts.peek(Kind.PORT)}
+        for kind, key in (*known, *self._pending, *self._compiling):
+            if kind is Kind.PORT and key.startswith(f"{node} "):
+                self._pending[kind, key] = None
+        self._pending[(Kind.NEIGHBOR, node)] = None
 
     @property
     def idle(self) -> bool:
@@ -115,47 +114,55 @@ class Compiler:
             if stage == self._first_feature:
                 self._assign_groups()
             yield from self._run_stage(stage)
-        self._compiling = {}
+        self._compiling, self._views = {}, {}
         self.revision += 1
         return Revision(self.revision, tuple(self._unit_changes()), self._member_changes())
 
     def _run_stage(self, stage: int) -> Iterator[None]:
+        step = self._stages[stage]
+        subjects = self.facts.peek(step.subject)
         while self._dirty[stage]:
             keys, self._dirty[stage] = self._dirty[stage], {}
             for number, key in enumerate(keys):
-                self._run_task(Task(stage, key))
+                self._run_task((stage, key), step, subjects.get(key))
                 if number % TASKS_A_SLICE == 0:
                     yield
 
-    def _run_task(self, task: Task) -> None:
-        step = self._stages[task.stage]
-        value = self.facts.peek(step.subject).get(task.key)
+    def _run_task(self, task: Task, step: Rule | Feature, value: Any) -> None:
         self.facts.reads = set()
-        if value is None:
-            self._task_problems.pop(task, None)
-            self._finish(task, step, {}, {})
-        else:
-            try:
-                if isinstance(step, Rule):
-                    outcome = step.derive(task.key, value, self.facts)
-                    claims = {FactId(claim.kind, claim.key): claim for claim in outcome.claims}
-                    self._note_problems(task, tuple(outcome.problems))
-                    self._finish(task, step, claims, {})
-                else:
-                    self._finish(task, step, {}, self._compile_feature(step, task.key, value))
-                    self._task_problems.pop(task, None)
-            except Exception as error:  # noqa: BLE001  (one object's trouble must not stop the others)
-                reason = f"{step.name}: {type(error).__name__}: {error}; what was in force before stays"
-                self._note_problems(task, (Problem(step.subject.value, task.key, "", reason),))
+        problems: tuple[Problem, ...] = ()
+        try:
+            if isinstance(step, Rule):
+                problems = self._run_rule(task, step, value)
+            else:
+                self._apply_units(task, {} if value is None else self._compile_feature(step, task[1], value))
+        except Exception as error:  # noqa: BLE001  (one object's trouble must not stop the others)
+            reason = f"{step.name}: {type(error).__name__}: {error}; what was in force before stays"
+            problems = (Problem(step.subject.value, task[1], "", reason),)
+        if problems or task in self._task_problems:
+            self._note_problems(task, problems)
         self._remember_reads(task)
+
+    def _run_rule(self, task: Task, rule: Rule, value: Any) -> tuple[Problem, ...]:
+        if value is None:
+            self._apply_claims(task, {})
+            return ()
+        outcome = rule.derive(task[1], value, self.facts)
+        self._apply_claims(task, {(claim.kind, claim.key): claim for claim in outcome.claims})
+        return tuple(outcome.problems)
 
     def _compile_feature(self, feature: Feature, key: str, value: Any) -> dict[UnitKey, Unit]:
         units = {}
         for scope in self._scopes(feature, value):
-            view = VIEWS[feature.scope](self.facts, scope)
-            if unit := feature.compile(value, view):
+            if unit := feature.compile(value, self._view(scope)):
                 units[UnitKey(feature.name, scope, key)] = unit
         return units
+
+    def _view(self, scope: Scope) -> FleetView:
+        view = self._views.get(scope)
+        if view is None:
+            view = self._views[scope] = VIEWS[scope.kind](self.facts, scope)
+        return view
 
     def _scopes(self, feature: Feature, value: Any) -> Iterable[Scope]:
         if feature.scope is ScopeKind.FLEET:
@@ -164,14 +171,6 @@ class Compiler:
             return [Scope(feature.scope, name) for name in self.facts.all(SHARED[feature.scope])]
         node = getattr(value, "node", None) or value.name
         return (Scope(ScopeKind.NODE, node),) if self.facts.get(Kind.NODE, node) is not None else ()
-
-    def _finish(
-        self, task: Task, step: Rule | Feature, claims: dict[FactId, Claim], units: dict[UnitKey, Unit]
-    ) -> None:
-        if isinstance(step, Rule):
-            self._apply_claims(task, claims)
-        else:
-            self._apply_units(task, units)
 
     # --- facts ---------------------------------------------------------------------------------------------
 
@@ -184,20 +183,21 @@ class Compiler:
         self._set(fact, None if isinstance(value, Invalid) else value)
 
     def _set(self, fact: FactId, value: Any) -> None:
-        values = self.facts.peek(fact.kind)
-        if values.get(fact.key) == value:
+        kind, key = fact
+        values = self.facts.peek(kind)
+        if values.get(key) == value:
             return
         if value is None:
-            del values[fact.key]
+            del values[key]
         else:
-            values[fact.key] = value
-        if fact.kind is Derived.MEMBER:
-            self._changed_members.add(fact.key)
-        for stage in self._by_subject.get(fact.kind, ()):
-            self._dirty[stage][fact.key] = None
-        for read in (fact, FactId(fact.kind, ALL)):
-            for task in self._readers.get(read, ()):
-                self._dirty[task.stage][task.key] = None
+            values[key] = value
+        if kind is Derived.MEMBER:
+            self._changed_members.add(key)
+        for stage in self._by_subject.get(kind, ()):
+            self._dirty[stage][key] = None
+        for read in (fact, (kind, ALL)):
+            for stage, reader in self._readers.get(read, ()):
+                self._dirty[stage][reader] = None
 
     def _apply_claims(self, task: Task, claims: dict[FactId, Claim]) -> None:
         before = self._claims_by_task.get(task, {})
@@ -205,7 +205,7 @@ class Compiler:
             self._claims_by_task[task] = claims
         else:
             self._claims_by_task.pop(task, None)
-        for fact in before.keys() - claims.keys():
+        for fact in before.keys() - claims.keys() if before else ():
             holders = self._claims_by_fact[fact]
             del holders[task]
             self._settle(fact, holders)
@@ -216,18 +216,19 @@ class Compiler:
                 self._settle(fact, holders)
 
     def _settle(self, fact: FactId, holders: dict[Task, Claim]) -> None:
+        """The fact becomes what its holders claim: the best claim, or all of them together."""
+        kind = fact[0]
+        if kind in CONTESTED:
+            (self._contested.add if len(holders) > 1 else self._contested.discard)(fact)
         if not holders:
             del self._claims_by_fact[fact]
-        value: Any = None
-        if fact.kind in UNITED and holders:
-            value = tuple(sorted({one for claim in holders.values() for one in claim.value}))
-        elif holders:
-            value = min(holders.items(), key=lambda held: (held[1].rank, held[0]))[1].value
-        if len(holders) > 1 and fact.kind in CONTESTED:
-            self._contested.add(fact)
+            self._set(fact, None)
+        elif kind in UNITED:
+            self._set(fact, tuple(sorted({one for claim in holders.values() for one in claim.value})))
+        elif len(holders) == 1:
+            self._set(fact, next(iter(holders.values())).value)
         else:
-            self._contested.discard(fact)
-        self._set(fact, value)
+            self._set(fact, min(holders.items(), key=lambda held: (held[1].rank, held[0]))[1].value)
 
     def _assign_groups(self) -> None:
         wanted = self.facts.peek(Derived.SERVICE_PORT).keys()
@@ -236,17 +237,18 @@ class Compiler:
             return
         for owner in self._group_ids.update(wanted - known, known - wanted):
             number = self._group_ids.get(owner)
-            self._set(FactId(Derived.GROUP_ID, owner), number)
+            self._set((Derived.GROUP_ID, owner), number)
 
     def _remember_reads(self, task: Task) -> None:
-        reads = self.facts.reads
-        before = self._reads.get(task, set())
-        for fact in before - reads:
+        reads, before = self.facts.reads, self._reads.get(task)
+        if reads == before:
+            return
+        for fact in before - reads if before else ():
             readers = self._readers[fact]
             del readers[task]
             if not readers:
                 del self._readers[fact]
-        for fact in reads - before:
+        for fact in reads - before if before else reads:
             self._readers.setdefault(fact, {})[task] = None
         if reads:
             self._reads[task] = reads
@@ -257,15 +259,14 @@ class Compiler:
 
     def _apply_units(self, task: Task, units: dict[UnitKey, Unit]) -> None:
         before = self._units_by_task.get(task, {})
-        for key in before.keys() | units.keys():
-            old, new = before.get(key, EMPTY), units.get(key, EMPTY)
-            if old == new:
-                continue
-            self._changed.setdefault(key, old)
-            if new:
+        for key in before.keys() - units.keys() if before else ():
+            self._changed.setdefault(key, before[key])
+            del self.units[key]
+        for key, new in units.items():
+            old = before.get(key, EMPTY)
+            if old != new:
+                self._changed.setdefault(key, old)
                 self.units[key] = new
-            else:
-                del self.units[key]
         if units:
             self._units_by_task[task] = units
         else:
@@ -294,10 +295,11 @@ class Compiler:
         found = [problem for problems in self._value_problems.values() for problem in problems]
         found += [problem for problems in self._task_problems.values() for problem in problems]
         for fact in self._contested:
-            kind, field = CONTESTED[Derived(fact.kind)]
+            fact_kind, fact_key = fact
+            kind, field = CONTESTED[Derived(fact_kind)]
             holders = sorted(self._claims_by_fact[fact].items(), key=lambda held: (held[1].rank, held[0]))
-            winner = holders[0][0].key
-            for task, _claim in holders[1:]:
-                reason = f"{fact.kind.value} {fact.key} belongs to the older {kind} {winner}; ignored here"
-                found.append(Problem(kind, task.key, field, reason))
+            winner = holders[0][0][1]
+            for (_stage, loser), _claim in holders[1:]:
+                reason = f"{fact_kind.value} {fact_key} belongs to the older {kind} {winner}; ignored here"
+                found.append(Problem(kind, loser, field, reason))
         return sorted(set(found), key=lambda problem: (problem.kind, problem.key, problem.field, problem.reason))

@@ -305,7 +305,10 @@ def _backend(endpoint: Endpoint, port: int) -> Backend:
 
 
 def services(key: str, service: Service, facts: "Facts") -> Outcome:
-    """Endpoints by KEP-1669: the ready ones; those terminating but still serving only when none is ready."""
+    """Endpoints by KEP-1669: the ready ones; those terminating but still serving only when none is ready.
+
+    Host traffic is tracked with endpoints outside the pod network, which a host may reach as a service and directly.
+    """
     claims: list[Claim] = []
     problems: list[Problem] = []
     rank = (service.created, key)
@@ -320,6 +323,7 @@ def services(key: str, service: Service, facts: "Facts") -> Outcome:
             claims.append(Claim(Derived.SERVICE_PORT, at, ServiceBackends(at, key, port.protocol, targets)))
             claims.append(Claim(Derived.FRONTEND, tuple_key(ip, port.protocol, port.port), frontend, rank))
             claims += [Claim(Derived.ENDPOINT, tuple_key(t.ip, t.protocol, t.port), t) for t in targets]
+            claims += [Claim(Derived.TRACKED, str(t.ip), t.ip) for t in targets if facts.pod_cidr(t.ip) is None]
     return Outcome(claims, problems)
 
 
@@ -350,14 +354,6 @@ def tracked_range(key: str, value: Any, facts: "Facts") -> Outcome:
     return Outcome([Claim(Derived.TRACKED, str(prefix), prefix)])
 
 
-def tracked_endpoint(key: str, target: Target, facts: "Facts") -> Outcome:
-    """… and with endpoints outside the pod network, which a host may reach as a service and directly."""
-    del key
-    if facts.pod_cidr(target.ip) is not None:
-        return Outcome()
-    return Outcome([Claim(Derived.TRACKED, str(target.ip), target.ip)])
-
-
 RULES = (
     Rule("node claims", Kind.NODE, node_claims),
     Rule("pod CIDRs", Kind.SETTINGS, pod_cidrs),
@@ -372,7 +368,6 @@ RULES = (
     Rule("tracked ranges", Derived.SERVICE_RANGE, tracked_range),
     Rule("tracked podCIDRs", Derived.POD_CIDR, tracked_range),
     Rule("tracked nodes", Derived.NODE_ADDRESS, tracked_range),
-    Rule("tracked endpoints", Derived.ENDPOINT, tracked_endpoint),
 )
 
 # Kinds of which every claim counts: the value is all of them together, in a fixed order.

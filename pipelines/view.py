@@ -5,7 +5,7 @@ remembered as its dependencies: a change of one of them runs the task again. The
 features see; a FleetView simply has no node queries, so a fleet-wide unit cannot depend on a node.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from pipelines.addresses import Cidr, Ip
 from pipelines.derived import Derived, NodeNetwork, ServiceBackends, segment_family
@@ -16,9 +16,7 @@ FactKind = Kind | Derived
 ALL = "\0all"  # stands for every key of a kind; no real key holds a NUL
 
 
-class FactId(NamedTuple):
-    kind: FactKind
-    key: str
+FactId = tuple[FactKind, str]  # kind and key
 
 
 class Facts:
@@ -30,12 +28,12 @@ class Facts:
 
     def get(self, kind: FactKind, key: str) -> Any:
         """The value, None when there is none."""
-        self.reads.add(FactId(kind, key))
+        self.reads.add((kind, key))
         return self._values[kind].get(key)
 
     def all(self, kind: FactKind) -> dict[str, Any]:
         """Every value of a kind; do not change it."""
-        self.reads.add(FactId(kind, ALL))
+        self.reads.add((kind, ALL))
         return self._values[kind]
 
     def peek(self, kind: FactKind) -> dict[str, Any]:
