@@ -32,7 +32,7 @@ class Cidr(NamedTuple):
     length: int
 
     def __str__(self) -> str:
-        return f"{Ip(self.family, self.value)}/{self.length}"
+        return _prefix_text(self)
 
     @property
     def mask(self) -> int:
@@ -77,6 +77,11 @@ def prefix_mask(family: int, length: int) -> int:
 @lru_cache(maxsize=65536)
 def _address_text(ip: Ip) -> str:
     return str(ipaddress.IPv4Address(ip.value) if ip.family == 4 else ipaddress.IPv6Address(ip.value))
+
+
+@lru_cache(maxsize=65536)
+def _prefix_text(cidr: Cidr) -> str:
+    return f"{Ip(cidr.family, cidr.value)}/{cidr.length}"
 
 
 @lru_cache(maxsize=65536)

@@ -65,23 +65,25 @@ class Table(Struct, frozen=True, eq=False):
         return Bucket(number, actions)
 
     def _check(self, action: Action) -> None:
-        match action:
-            case SetField(field=target) | Move(target=target):
-                if target not in self.sets:
-                    raise ContractError(f"table {self.name} does not set {target.name}")
-            case Goto(table=table):
-                self._reaches(table, self.goes)
-            case Ct(table=table, exec=inner):
-                if table is not None:
-                    self._reaches(table, self.goes)
-                for part in inner:
-                    self._check(part)
-            case Resubmit(table=table):
-                self._reaches(table, self.calls)
-            case ToGroup() if not self.calls:
-                raise ContractError(f"table {self.name} sends to no group")
-            case _:
-                pass
+        if isinstance(action, SetField):
+            self._may_set(action.field)
+        elif isinstance(action, Move):
+            self._may_set(action.target)
+        elif isinstance(action, Goto):
+            self._reaches(action.table, self.goes)
+        elif isinstance(action, Resubmit):
+            self._reaches(action.table, self.calls)
+        elif isinstance(action, Ct):
+            if action.table is not None:
+                self._reaches(action.table, self.goes)
+            for part in action.exec:
+                self._check(part)
+        elif isinstance(action, ToGroup) and not self.calls:
+            raise ContractError(f"table {self.name} sends to no group")
+
+    def _may_set(self, target: Declared) -> None:
+        if target not in self.sets:
+            raise ContractError(f"table {self.name} does not set {target.name}")
 
     def _reaches(self, table: int, allowed: tuple[int, ...]) -> None:
         if table not in allowed:

@@ -1,8 +1,8 @@
 """Tables arp, nd and nd_reply: who answers whom.
 
-Messages are switched by the address they ask for: a pod's to the pod, the gateway's to gw0, where the host's
-kernel answers; those of host and uplink stay between the two. Only the SNAT address, which no kernel holds,
-is answered by flows.
+Messages are switched by the address they ask for: a pod's to the pod, the gateway's and the node's own to gw0,
+where the host's kernel answers (and asks, with whichever of its addresses it likes); those of host and uplink
+stay between the two. Only the SNAT address, which no kernel holds, is answered by flows.
 """
 
 from collections.abc import Iterator
@@ -55,7 +55,8 @@ def node_neighbors(network: NodeNetwork, view: NodeView) -> Unit:
         for cidr in network.cidrs:
             flows += _switched(cidr.address(1), (Entered.POD,), gateway.number)
             flows += _answered(cidr.address(2), gateway.mac)
-        flows += _switched(link_local(gateway.mac), (Entered.POD,), gateway.number)
+        for ip in (link_local(gateway.mac), *(at.ip for at in view.node.addresses)):
+            flows += _switched(ip, (Entered.POD,), gateway.number)
         solicit = (f.ENTERED_BY.eq(Entered.POD), *_ND, f.ICMP6_TYPE.eq(ROUTER_SOLICITATION))
         flows.append(ND.flow(100, solicit, Output(gateway.number)))
     return unit(flows)
