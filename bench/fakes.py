@@ -1,6 +1,5 @@
 """Many switches at once: one controller brings everything to switches that are fakes, in another process."""
 
-import gc
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -95,7 +94,6 @@ def _fakes(product: Product, options: Options) -> Iterator[None]:
 
 def _deliver(product: Product, options: Options, values: list[Change]) -> Delivery:
     dpids = range(FIRST_DATAPATH, FIRST_DATAPATH + options.switches)
-    gc.collect()
     product.stall = 0.0
     product.apply(values)
     product.await_first(nap=NAP)

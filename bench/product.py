@@ -4,6 +4,7 @@ Only the app around them is missing, because importing Ryu patches the whole pro
 wait for a poll.
 """
 
+import gc
 from collections.abc import Callable, Collection, Iterable
 from time import monotonic, perf_counter
 
@@ -24,6 +25,7 @@ from pipelines.model import Change, Kind, Port, port_key
 from pipelines.unit import Revision
 
 STALL_PROBE = 0.01  # seconds, as in apps.fabric
+GC_THRESHOLDS = (50_000, 50, 100)  # likewise
 
 
 class Timing(msgspec.Struct):
@@ -38,6 +40,9 @@ class Product:
     """Listens at once. `declare_ready` with the first objects, as after a source's first list."""
 
     def __init__(self) -> None:
+        gc.unfreeze()  # what an earlier one left may go
+        gc.collect()
+        gc.set_threshold(*GC_THRESHOLDS)
         self.compiler = Compiler()
         self.fleet = Fleet(pause=Slices())
         hooks = Hooks(observe=self._observe, ports_changed=lambda node, changes: self.apply(changes))
@@ -125,6 +130,7 @@ class Product:
                 self.timing.published = perf_counter()
             if not self.fleet.ready:
                 self.fleet.declare_ready()
+                gc.freeze()
             self._published = taken
             self._gate.notify()
 

@@ -1,6 +1,5 @@
 """What the parts with a real switch share: an Open vSwitch with our bridge and one for ovs-ofctl, and a cluster."""
 
-import gc
 from pathlib import Path
 from time import perf_counter
 
@@ -51,7 +50,6 @@ class Site:
         self.product = product = Product()
         self.ovs.set_controller(OURS, product.port)
         product.await_connection(FIRST_DATAPATH)
-        gc.collect()
         began = perf_counter()
         values: list[Change] = list(changes(self.objects))
         translated = perf_counter()
