@@ -12,6 +12,7 @@ import struct
 from collections.abc import Callable
 from contextlib import suppress
 from enum import StrEnum
+from typing import ClassVar
 
 import eventlet
 from eventlet.green import socket as green
@@ -20,6 +21,7 @@ from msgspec import Struct
 
 from controller.connection import PlainStream, Stream
 from controller.fake_tables import ANY, Failure, Tables, flow_desc, group_desc
+from controller.hub import Gate
 
 (HELLO, ERROR, ECHO_REQUEST, ECHO_REPLY, EXPERIMENTER, FEATURES, PACKET_IN, PORT_STATUS, PACKET_OUT) = (
     0, 1, 2, 3, 4, 5, 10, 12, 13,
@@ -100,6 +102,11 @@ class Fake:
         self.attach(PlainStream(ours))
         return PlainStream(theirs)
 
+    def unplug(self) -> None:
+        """End all connections."""
+        for link in list(self.links):
+            link.close()
+
     def say(self, kind: int, body: bytes) -> None:
         """An asynchronous message to every connection."""
         for link in self.links:
@@ -124,7 +131,8 @@ class Link:
         self.open = True
         self._stream = stream
         self._sending = Semaphore()
-        self._deaf = False
+        self._ended = Gate()
+        self.deaf = False  # what arrives is lost
         self._bundles: dict[int, tuple[list[bytes], bool]] = {}  # messages, closed
 
     def close(self) -> None:
@@ -132,12 +140,16 @@ class Link:
         if self in self.fake.links:
             self.fake.links.remove(self)
         self._stream.shutdown()
+        self._ended.notify()
 
     def send(self, kind: int, xid: int, body: bytes = b"") -> None:
         message = struct.pack("!BBHI", self.fake.version, kind, 8 + len(body), xid) + body
         with self._sending, suppress(OSError):  # what arrived is applied, whether or not anybody listens
             if self.open:
                 self._stream.sendall(message)
+
+    def _reply(self, message: bytes, kind: int, body: bytes = b"") -> None:
+        self.send(kind, int.from_bytes(message[4:8], "big"), body)
 
     def error(self, failure: tuple[int, int], message: bytes) -> None:
         self.send(ERROR, int.from_bytes(message[4:8], "big"), struct.pack("!HH", *failure) + message[:64])
@@ -170,7 +182,7 @@ class Link:
 
     def _take(self, message: bytes) -> None:
         kind, xid = message[1], int.from_bytes(message[4:8], "big")
-        if self._deaf or not self.open:
+        if self.deaf or not self.open:
             return
         if kind == ECHO_REQUEST:
             self.send(ECHO_REPLY, xid, message[8:])
@@ -179,14 +191,13 @@ class Link:
 
     def _meet(self, fault: Fault | None, message: bytes) -> None:
         if fault is Fault.STALL:
-            while self.open:
-                eventlet.sleep(0.05)
+            self._ended.wait()
         elif fault is Fault.CLOSE:
             self.close()
         elif fault is Fault.REFUSE:
             self.error((1, 1) if message[1] != BUNDLE_ADD else (2, 0), message)
         elif fault is Fault.IGNORE:
-            self._deaf = True
+            self.deaf = True
         elif fault is Fault.LATE:
             eventlet.sleep(self.fake.late)
             self._answer(message)
@@ -201,7 +212,7 @@ class Link:
 
     def _answer(self, message: bytes) -> None:
         try:
-            self._handlers[message[1]](self, int.from_bytes(message[4:8], "big"), message)
+            self._handlers[message[1]](self, message)
         except KeyError:
             self.error((1, 1), message)
         except Failure as failure:
@@ -209,13 +220,13 @@ class Link:
 
     # --- one method for each kind of message --------------------------------------------------------------
 
-    def _features(self, xid: int, message: bytes) -> None:
-        self.send(FEATURES + 1, xid, struct.pack("!QIBB2xII", self.fake.dpid, 0, 254, 0, 0x4F, 0))
+    def _features(self, message: bytes) -> None:
+        self._reply(message, FEATURES + 1, struct.pack("!QIBB2xII", self.fake.dpid, 0, 254, 0, 0x4F, 0))
 
-    def _barrier(self, xid: int, message: bytes) -> None:
-        self.send(BARRIER + 1, xid)
+    def _barrier(self, message: bytes) -> None:
+        self._reply(message, BARRIER + 1)
 
-    def _role(self, xid: int, message: bytes) -> None:
+    def _role(self, message: bytes) -> None:
         role, generation = struct.unpack_from("!I4xQ", message, 8)
         if role in (MASTER, SLAVE):
             if self.fake.generation and (generation - self.fake.generation) & 1 << 63:
@@ -227,27 +238,27 @@ class Link:
                     other.role = SLAVE
                     other.send(ROLE_STATUS, 0, struct.pack("!IB3xQ", SLAVE, 0, generation))
         self.role = role or self.role
-        self.send(ROLE + 1, xid, struct.pack("!I4xQ", self.role, self.fake.generation))
+        self._reply(message, ROLE + 1, struct.pack("!I4xQ", self.role, self.fake.generation))
 
-    def _meter(self, xid: int, message: bytes) -> None:
+    def _meter(self, message: bytes) -> None:
         self._write()
         number = int.from_bytes(message[12:16], "big")
         self.fake.meters[number] = message[10:12] + message[16:]
 
-    def _experimenter(self, xid: int, message: bytes) -> None:
+    def _experimenter(self, message: bytes) -> None:
         self.fake.flushed.append(message[16:])
 
-    def _packet_out(self, xid: int, message: bytes) -> None:
+    def _packet_out(self, message: bytes) -> None:
         self.fake.packet_outs.append(message)
 
-    def _single(self, xid: int, message: bytes) -> None:
+    def _single(self, message: bytes) -> None:
         self._write()
         self.fake.flow_mods += message[1] == FLOW_MOD
         self.fake.tables.check(message)
         if failed := self.fake.tables.apply([message]):
             raise failed[1]
 
-    def _multipart(self, xid: int, message: bytes) -> None:
+    def _multipart(self, message: bytes) -> None:
         kind = int.from_bytes(message[8:10], "big")
         body = message[16:]
         entries: list[bytes]
@@ -275,12 +286,12 @@ class Link:
         part = b""
         for entry in entries:
             if len(part) + len(entry) > PART:
-                self.send(MULTIPART + 1, xid, struct.pack("!HH4x", kind, 1) + part)
+                self._reply(message, MULTIPART + 1, struct.pack("!HH4x", kind, 1) + part)
                 part = b""
             part += entry
-        self.send(MULTIPART + 1, xid, struct.pack("!HH4x", kind, 0) + part)
+        self._reply(message, MULTIPART + 1, struct.pack("!HH4x", kind, 0) + part)
 
-    def _bundle_add(self, xid: int, message: bytes) -> None:
+    def _bundle_add(self, message: bytes) -> None:
         self._write()
         number = int.from_bytes(message[8:12], "big")
         inner = message[16:]
@@ -293,7 +304,7 @@ class Link:
         self.fake.tables.check(inner)
         messages.append(inner)
 
-    def _bundle_control(self, xid: int, message: bytes) -> None:
+    def _bundle_control(self, message: bytes) -> None:
         self._write()
         number, kind = struct.unpack_from("!IH", message, 8)
         if kind == OPEN:
@@ -316,13 +327,13 @@ class Link:
             self.fake.commits += 1
         elif kind == DISCARD:
             del self._bundles[number]
-        self.send(BUNDLE, xid, struct.pack("!IHH", number, kind + 1, 3))
+        self._reply(message, BUNDLE, struct.pack("!IHH", number, kind + 1, 3))
 
     def _write(self) -> None:
         if self.role == SLAVE:
             raise Failure(*IS_SECONDARY)
 
-    _handlers = {
+    _handlers: ClassVar[dict[int, Callable[["Link", bytes], None]]] = {
         EXPERIMENTER: _experimenter,
         FEATURES: _features,
         PACKET_OUT: _packet_out,
@@ -338,6 +349,4 @@ class Link:
 
 
 def _port(port: FakePort) -> bytes:
-    return struct.pack(
-        "!IH2x6s2x16sII", port.number, 40, port.mac.to_bytes(6, "big"), port.name.encode()[:15], 0, 4
-    )
+    return struct.pack("!IH2x6s2x16sII", port.number, 40, port.mac.to_bytes(6, "big"), port.name.encode()[:15], 0, 4)

@@ -44,11 +44,12 @@ def changed_frontends(steps: Iterable[Step], read: Installed) -> set[Tuple]:
     """
     frontends = set()
     for step in steps:
-        if step.new is None or step.unit is None:
-            continue
-        if any(number in read.groups and read.groups[number].content != group.content for number, group in step.new.groups.items()):
-            frontends |= {allowed._replace(endpoint_port=0) for allowed in step.new.allowed if allowed.protocol in FLUSHED}
-    return {frontend._replace(endpoint=frontend.frontend) for frontend in frontends}
+        for number, group in step.new.groups.items() if step.new else ():
+            there = read.groups.get(number)
+            if step.new and there is not None and there.content != group.content:
+                flushed = [allowed for allowed in step.new.allowed if allowed.protocol in FLUSHED]
+                frontends |= {allowed._replace(endpoint=allowed.frontend, endpoint_port=0) for allowed in flushed}
+    return frontends
 
 
 def messages(connection: Connection, connections: Iterable[Tuple]) -> Iterator[bytes]:

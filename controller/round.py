@@ -106,52 +106,62 @@ def net(
     again: Collection[bytes] = (),
 ) -> Round:
     """The round of `steps`. Flows whose key is in `again` are written even when their cookie is there already."""
-    held: dict[bytes, InstalledFlow] = {}
-    doubtful: set[bytes] = set(again)  # claimed twice with different cookies: which one won is not known
-    out: list[InstalledFlow] = []
-    held_groups: dict[int, InstalledGroup] = {}
-    doubtful_groups: set[int] = set()
+    held = _Held(set(again))
     for step in steps:
-        if step.old is None:
-            continue
-        for key, row in step.old.flows.items():
-            other = held.setdefault(key, row)
-            if other is not row and other.cookie != row.cookie:
-                doubtful.add(key)
-                out.append(row)
-        for number, old_group in step.old.groups.items():
-            if held_groups.setdefault(number, old_group).content != old_group.content:
-                doubtful_groups.add(number)
+        if step.old is not None:
+            held.add(step.old)
         pause()
     wanted: set[bytes] = set()
+    wanted_groups: set[int] = set()
     flows_in: list[encode.EncodedFlow] = []
     groups_in: dict[int, encode.EncodedGroup] = {}
-    wanted_groups: set[int] = set()
     for step in steps:
-        if step.new is None:
-            continue
-        for key, flow in step.new.flows.items():
-            wanted.add(key)
-            there = held.get(key)
-            if there is None or there.cookie != flow.cookie or key in doubtful:
-                flows_in.append(flow)
-        for number, group in step.new.groups.items():
-            wanted_groups.add(number)
-            there_group = held_groups.get(number)
-            if there_group is None or there_group.content != group.content or number in doubtful_groups:
-                groups_in[number] = group
+        if step.new is not None:
+            wanted.update(step.new.flows)
+            wanted_groups.update(step.new.groups)
+            flows_in += [flow for flow in step.new.flows.values() if not held.has(flow)]
+            groups_in |= {number: group for number, group in step.new.groups.items() if not held.has_group(group)}
         pause()
     flows_in.sort(key=_last_table_first)
-    gone = [row for key, row in held.items() if key not in wanted] + [row for row in out if row.key not in wanted]
-    gone.sort(key=lambda row: row.key)
+    flows_out = [row for row in (*held.flows.values(), *held.losers) if row.key not in wanted]
+    flows_out.sort(key=lambda row: row.key)
     return Round(
         groups_in=tuple(groups_in.values()),
         flows_in=tuple(flows_in),
-        flows_out=tuple(gone),
-        groups_out=tuple(group for number, group in held_groups.items() if number not in wanted_groups),
-        growth=len(wanted) - len(held),
-        group_growth=len(wanted_groups) - len(held_groups),
+        flows_out=tuple(flows_out),
+        groups_out=tuple(group for number, group in held.groups.items() if number not in wanted_groups),
+        growth=len(wanted) - len(held.flows),
+        group_growth=len(wanted_groups) - len(held.groups),
     )
+
+
+class _Held:
+    """What the switch holds of all units. A key claimed twice with different cookies is doubtful: who won?"""
+
+    def __init__(self, again: set[bytes]) -> None:
+        self.flows: dict[bytes, InstalledFlow] = {}
+        self.groups: dict[int, InstalledGroup] = {}
+        self.losers: list[InstalledFlow] = []  # the other claims of doubtful keys
+        self._doubtful = again
+        self._doubtful_groups: set[int] = set()
+
+    def add(self, old: Installed) -> None:
+        for key, row in old.flows.items():
+            other = self.flows.setdefault(key, row)
+            if other is not row and other.cookie != row.cookie:
+                self._doubtful.add(key)
+                self.losers.append(row)
+        for number, group in old.groups.items():
+            if self.groups.setdefault(number, group).content != group.content:
+                self._doubtful_groups.add(number)
+
+    def has(self, flow: encode.EncodedFlow) -> bool:
+        there = self.flows.get(flow.key)
+        return there is not None and there.cookie == flow.cookie and flow.key not in self._doubtful
+
+    def has_group(self, group: encode.EncodedGroup) -> bool:
+        there = self.groups.get(group.id)
+        return there is not None and there.content == group.content and group.id not in self._doubtful_groups
 
 
 def pieces(whole: Round, limit: int) -> Iterator[Round]:
@@ -177,9 +187,8 @@ def owners(steps: Iterable[Step], xids: Collection[int]) -> dict[int, UnitKey]:
             continue
         for unit in (step.old, step.new):
             if isinstance(unit, encode.EncodedUnit):
-                for message in (*unit.flows.values(), *unit.groups.values()):
-                    if message.xid in xids:
-                        found[message.xid] = step.unit
+                sent = [flow.xid for flow in unit.flows.values()] + [group.xid for group in unit.groups.values()]
+                found |= {xid: step.unit for xid in sent if xid in xids}
     return found
 
 

@@ -30,8 +30,8 @@ from controller.reading import read
 from controller.round import Rows, Step
 from controller.settings import SwitchSettings
 from controller.writer import Writer
-from pipelines.model import Change, Port
 from pipelines.ids import split_cookie
+from pipelines.model import Change, Port
 from pipelines.unit import Scope
 
 LOG = logging.getLogger(__name__)

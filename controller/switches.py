@@ -13,8 +13,8 @@ from msgspec import Struct
 from controller import encode, readback
 from controller.connection import Connection, ConnectionLost, Refused, Stream, TimedOut
 from controller.fleet import Fleet
-from controller.round import Rows
 from controller.reading import read
+from controller.round import Rows
 from controller.session import Hooks, Session, State
 from controller.settings import SwitchSettings
 from pipelines.unit import UnitKey

@@ -1,8 +1,8 @@
 """TCP and TLS, with real sockets on the loopback address."""
 
 import ssl
-import subprocess
 from collections import deque
+from contextlib import suppress
 from time import perf_counter
 
 import eventlet
@@ -11,39 +11,10 @@ from eventlet.green import socket
 
 from controller.connection import PlainStream
 from controller.listener import Listener
-from tests.controller.world import World, key, route, switch, until
+from tests.controller.conftest import tls_context
+from tests.controller.world import World, key, member, route, switch, until
 
 UNITS = {key("route", "n2"): route("10.10.2.0")}
-
-
-@pytest.fixture(scope="module")
-def pki(tmp_path_factory):
-    """A CA, and certificates of the controller, of a switch, and of a stranger with an own CA."""
-    directory = tmp_path_factory.mktemp("pki")
-
-    def openssl(*words):
-        subprocess.run(["openssl", *words], cwd=directory, check=True, capture_output=True)
-
-    for ca in ("ca", "other"):
-        openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
-                "-subj", f"/CN={ca}", "-keyout", f"{ca}.key", "-out", f"{ca}.pem")  # fmt: skip
-    for name, ca in (("controller", "ca"), ("switch", "ca"), ("stranger", "other")):
-        openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", f"/CN={name}",
-                "-keyout", f"{name}.key", "-out", f"{name}.csr")  # fmt: skip
-        openssl("x509", "-req", "-in", f"{name}.csr", "-CA", f"{ca}.pem", "-CAkey", f"{ca}.key", "-CAcreateserial",
-                "-days", "2", "-out", f"{name}.pem")  # fmt: skip
-    return directory
-
-
-def _context(pki, name, server):
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_REQUIRED
-    context.load_verify_locations(pki / ("other.pem" if name == "stranger" else "ca.pem"))
-    if name == "stranger":
-        context.load_verify_locations(pki / "ca.pem")
-    context.load_cert_chain(pki / f"{name}.pem", pki / f"{name}.key")
-    return context
 
 
 class TlsClient(PlainStream):
@@ -89,8 +60,6 @@ def world():
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
 def test_switches_connect_over_tcp(world, address):
-    from tests.controller.world import member
-
     listener = Listener((address, 0), world.switches)
     listener.start()
     world.publish(members={1: member("n1"), 2: member("n2")})
@@ -111,9 +80,7 @@ def test_switches_connect_over_tcp(world, address):
 
 
 def test_tls_works_for_every_switch_and_not_for_strangers(world, pki, caplog):
-    from tests.controller.world import member
-
-    listener = Listener(("127.0.0.1", 0), world.switches, _context(pki, "controller", server=True))
+    listener = Listener(("127.0.0.1", 0), world.switches, tls_context(pki, "controller", server=True))
     listener.start()
     world.publish(members={n: member(f"n{n}") for n in (1, 2, 3)})
     silent = eventlet.connect(listener.address)  # never speaks: keeps nobody out
@@ -121,14 +88,12 @@ def test_tls_works_for_every_switch_and_not_for_strangers(world, pki, caplog):
     world.publish(many)
     fakes = switch(1), switch(2), switch(3)
     for fake in fakes:
-        fake.attach(TlsClient(eventlet.connect(listener.address), _context(pki, "switch", server=False)))
+        fake.attach(TlsClient(eventlet.connect(listener.address), tls_context(pki, "switch", server=False)))
     for fake in fakes:
         world.await_state(fake)
         assert world.agrees(fake)
-    try:
-        TlsClient(eventlet.connect(listener.address), _context(pki, "stranger", server=False)).recv(1)
-    except OSError:
-        pass
+    with suppress(OSError):
+        TlsClient(eventlet.connect(listener.address), tls_context(pki, "stranger", server=False)).recv(1)
     until(lambda: "TLS handshake failed" in caplog.text)
     plain = eventlet.connect(listener.address)
     plain.sendall(b"\x06\x00\x00\x08\x00\x00\x00\x01")
@@ -179,7 +144,7 @@ def test_flood_of_packet_ins_of_one_switch_holds_neither_the_hub_nor_another():
         thread.wait()
     assert world.agrees(quiet)
     assert world.agrees(loud)
-    assert sorted(gaps)[-1] < 0.1
+    assert max(gaps) < 0.1
 
 
 def test_fifty_switches_are_fed_from_units_encoded_once():

@@ -23,9 +23,9 @@ def _apply(rows: dict[bytes, int], change: Round) -> dict[bytes, int]:
     rows = dict(rows)
     for flow in change.flows_in:
         rows[flow.key] = flow.cookie
-    for flow in change.flows_out:
-        if rows.get(flow.key) == flow.cookie:
-            del rows[flow.key]
+    for gone in change.flows_out:
+        if rows.get(gone.key) == gone.cookie:
+            del rows[gone.key]
     return rows
 
 

@@ -46,8 +46,7 @@ def test_b65_reconnect_of_an_unchanged_switch_sends_no_flow_mod():
     world.start(UNITS, 1)
     world.connect(fake)
     arrived = fake.flow_mods
-    fake.links[0].close()
-    until(lambda: world.row(fake) is None)
+    world.unplug(fake)
     world.connect(fake)
     assert fake.flow_mods == arrived
     assert world.row(fake).flow_mods_sent == 0
@@ -60,8 +59,7 @@ def test_b65_switch_that_returns_empty_gets_groups_before_the_flows_that_use_the
     world.start(UNITS, 1)
     world.connect(fake)
     fake.tables.flows, fake.tables.groups = {}, {}
-    fake.links[0].close()
-    until(lambda: world.row(fake) is None)
+    world.unplug(fake)
     world.connect(fake)  # the fake refuses a flow with an unknown group
     assert world.agrees(fake)
 
@@ -71,8 +69,7 @@ def test_b65_switch_that_lost_some_tables_gets_only_those():
     world.start(UNITS, 1)
     world.connect(fake)
     fake.tables.flows = {k: flow for k, flow in fake.tables.flows.items() if k.table != 42}
-    fake.links[0].close()
-    until(lambda: world.row(fake) is None)
+    world.unplug(fake)
     world.connect(fake)
     assert world.row(fake).flow_mods_sent == 2
     assert world.agrees(fake)
@@ -139,8 +136,7 @@ def test_foreign_and_learned_flows_are_not_touched_and_learned_ones_not_asked_fo
     some, flow = next(iter(fake.tables.flows.items()))
     fake.tables.flows[some._replace(table=75)] = flow._replace(cookie=flow.cookie & ~0xFFFFFFFF | 1 << 48)
     fake.tables.flows[some._replace(table=76)] = flow._replace(cookie=0x1234)
-    fake.links[0].close()
-    until(lambda: world.row(fake) is None)
+    world.unplug(fake)
     world.connect(fake)
     assert world.row(fake).flow_mods_sent == 0
     assert {k.table for k in fake.tables.flows} >= {75, 76}
@@ -154,8 +150,7 @@ def test_b72_flows_of_an_older_version_are_replaced():
     some, flow = next(iter(fake.tables.flows.items()))
     fake.tables.flows[some._replace(table=99)] = flow._replace(cookie=flow.cookie ^ 0xFFFF)
     fake.tables.flows[some] = flow._replace(cookie=flow.cookie ^ 0xFFFF)
-    fake.links[0].close()
-    until(lambda: world.row(fake) is None)
+    world.unplug(fake)
     world.connect(fake)
     assert world.agrees(fake)
 
@@ -268,13 +263,13 @@ def test_observed_switch_is_read_and_not_written():
     world, fake = World(replace(QUICK, observe_nodes=frozenset({"n1"}))), switch()
     world.start(UNITS, 1)
     world.connect(fake, State.OBSERVING)
-    until(lambda: len(world.switches.session(1).difference) == 5)
+    until(lambda: len(world.session(fake).difference) == 5)
     assert fake.flow_mods == 0
     assert fake.generation == 0
     assert world.row(fake).role == "EQUAL"
     world.publish({key("route", "n2"): None})
-    until(lambda: len(world.switches.session(1).difference) == 4)
-    assert all(line.startswith("+ ") for line in world.switches.session(1).difference)
+    until(lambda: len(world.session(fake).difference) == 4)
+    assert all(line.startswith("+ ") for line in world.session(fake).difference)
 
 
 @pytest.mark.parametrize("feature", [3, 4])
@@ -334,8 +329,7 @@ def test_endpoints_changed_while_away_are_flushed_by_frontend():
     web = key("service", "web")
     world.start({web: service(1, (10, 11), flushed=True)}, 1)
     world.connect(fake)
-    fake.links[0].close()
-    until(lambda: world.row(fake) is None)
+    world.unplug(fake)
     world.publish({web: service(1, (11,), flushed=True)})
     world.connect(fake)
     until(lambda: len(fake.flushed) == 6)
@@ -370,7 +364,7 @@ def test_audit_finds_and_mends_what_was_changed_by_hand(caplog):
     flows[third._replace(priority=7)] = flows[third]
     number, group = next(iter(fake.tables.groups.items()))
     fake.tables.groups[number] = group._replace(buckets=group.buckets[: len(group.buckets) // 2])
-    world.switches.session(1).audit()
+    world.session(fake).audit()
     until(lambda: world.row(fake).audits == 1 and world.agrees(fake))
     assert world.row(fake).drift == {
         "flows altered": 1,
@@ -379,7 +373,7 @@ def test_audit_finds_and_mends_what_was_changed_by_hand(caplog):
         "groups altered": 1,
     }
     assert "priority=7" in caplog.text
-    world.switches.session(1).audit()
+    world.session(fake).audit()
     until(lambda: world.row(fake).audits == 2)
     assert sum(world.row(fake).drift.values()) == 4
-    assert FLEET in world.switches.session(1).scopes
+    assert FLEET in world.session(fake).scopes

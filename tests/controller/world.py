@@ -1,6 +1,6 @@
 """A fleet with fake switches, and units that are quick to make."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import eventlet
 
@@ -8,8 +8,7 @@ from controller.connection import Patience
 from controller.fake import Fake, FakePort
 from controller.fleet import Fleet
 from controller.guard import GuardRule
-from controller.round import Rows
-from controller.session import Hooks, State
+from controller.session import Hooks, Session, State
 from controller.settings import SwitchSettings
 from controller.switches import SessionRow, Switches
 from pipelines.actions import Ct, Goto, Nat, Resubmit, ToGroup, load
@@ -19,13 +18,15 @@ from pipelines.flow import Bucket, Flow, Group, match
 from pipelines.ids import FIRST_GROUP
 from pipelines.unit import EMPTY, FLEET, Member, Revision, Scope, ScopeKind, Tuple, Unit, UnitChange, UnitKey
 
+Units = Mapping[UnitKey, Unit | None] | Mapping[UnitKey, Unit]
+
 NUMBERS = {"service": 3, "endpoint": 4, "route": 5}
 QUICK = SwitchSettings(
-    patience=Patience(echo_interval=0.1, echo_timeout=0.4, reply_timeout=0.3),
+    patience=Patience(echo_interval=0.2, echo_timeout=1, reply_timeout=0.6),
     guard=GuardRule(delay=0.2),
     audit_interval=0,
-    bundle_timeout=0.15,
-    probe_timeout=0.1,
+    bundle_timeout=0.3,
+    probe_timeout=0.2,
     flush_again=0.05,
 )
 SEGMENT = Scope(ScopeKind.SEGMENT, "4:192.168.77.0/24")
@@ -88,14 +89,14 @@ class World:
 
     def publish(
         self,
-        units: dict[UnitKey, Unit | None] | None = None,
+        units: Units | None = None,
         members: dict[int, Member | None] | None = None,
     ) -> None:
         self.number += 1
         changes = tuple(UnitChange(k, EMPTY, unit or EMPTY) for k, unit in (units or {}).items())
         self.fleet.publish(Revision(self.number, changes, members or {}), NUMBERS)
 
-    def start(self, units: dict[UnitKey, Unit | None], *dpids: int) -> None:
+    def start(self, units: Units, *dpids: int) -> None:
         """Publish, with node nD for each datapath id D, and be ready."""
         self.publish(units, {dpid: member(f"n{dpid}") for dpid in dpids})
         self.fleet.declare_ready()
@@ -109,16 +110,36 @@ class World:
         self.plug(fake)
         self.await_state(fake, state)
 
-    def row(self, fake: Fake) -> SessionRow | None:
-        return next((row for row in self.switches.sessions() if row.dpid == fake.dpid), None)
+    def connected(self, fake: Fake) -> bool:
+        return self.switches.session(fake.dpid) is not None
+
+    def row(self, fake: Fake) -> SessionRow:
+        """Of the session, which has to be there."""
+        return next(row for row in self.switches.sessions() if row.dpid == fake.dpid)
+
+    def session(self, fake: Fake) -> Session:
+        session = self.switches.session(fake.dpid)
+        assert session is not None
+        return session
+
+    def gone(self, fake: Fake) -> None:
+        """Wait until its connection has ended."""
+        until(lambda: not self.connected(fake))
+
+    def unplug(self, fake: Fake) -> None:
+        fake.unplug()
+        self.gone(fake)
 
     def await_state(self, fake: Fake, state: State = State.READY) -> None:
-        until(lambda: (row := self.row(fake)) is not None and row.state is state)
+        until(lambda: self.connected(fake) and self.row(fake).state is state)
+
+    def ready(self, fake: Fake) -> bool:
+        """Whether it is READY with the newest revision."""
+        return self.connected(fake) and self.row(fake).state is State.READY and self.row(fake).revision == self.number
 
     def settle(self, *fakes: Fake) -> None:
         """Until every switch has the newest revision."""
-        for fake in fakes:
-            until(lambda: (row := self.row(fake)) and row.state is State.READY and row.revision == self.number)
+        until(lambda: all(self.ready(fake) for fake in fakes))
 
     def agrees(self, fake: Fake) -> bool:
         """Whether the fake holds exactly what its scopes want, bytes and all."""
