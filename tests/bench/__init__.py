@@ -1,0 +1,1 @@
+"""The bench, with a few services."""
