@@ -167,14 +167,25 @@ class Fleet:
         for index in range(len(self._log) - behind, len(self._log)):
             yield self._log[index]
 
+    def serves(self, scopes: Collection[Scope], connection: Tuple) -> bool:
+        """Whether any unit of these scopes allows any connection of this one's frontend."""
+        return any(frontend_of(connection) in self._allowed.get(scope, ()) for scope in scopes)
+
     def allows(self, scopes: Collection[Scope], connection: Tuple) -> bool:
         """Whether any unit of these scopes allows conntrack to hold this connection."""
         return any(connection in self._allowed.get(scope, ()) for scope in scopes)
 
 
+def frontend_of(connection: Tuple) -> Tuple:
+    """Stands for all connections of the frontend: the endpoint is the frontend itself, with port 0."""
+    return connection._replace(endpoint=connection.frontend, endpoint_port=0)
+
+
 def _count(counter: Counter[Tuple], allowed: Collection[Tuple], by: int) -> None:
+    """Counts each connection, and its frontend."""
     for connection in allowed:
         if connection.protocol in FLUSHED:
-            counter[connection] += by
-            if not counter[connection]:
-                del counter[connection]
+            for counted in (connection, frontend_of(connection)):
+                counter[counted] += by
+                if not counter[counted]:
+                    del counter[counted]

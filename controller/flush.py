@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 from controller import encode
 from controller.connection import Connection
-from controller.fleet import FLUSHED, Fleet
+from controller.fleet import FLUSHED, Fleet, frontend_of
 from controller.round import Installed, Step
 from pipelines.fields import SERVICE_ZONE
 from pipelines.unit import Scope, Tuple
@@ -22,7 +22,10 @@ REPEATS = 3
 
 
 def gone(steps: Iterable[Step], fleet: Fleet, scopes: Collection[Scope], kept: Iterable[Installed]) -> set[Tuple]:
-    """What these steps no longer allow. `kept`: what the switch holds of units that it refused to change."""
+    """What these steps no longer allow; all of a frontend at once where nothing of it is allowed any more.
+
+    `kept`: what the switch holds of units that it refused to change.
+    """
     candidates = {
         connection
         for step in steps
@@ -32,9 +35,13 @@ def gone(steps: Iterable[Step], fleet: Fleet, scopes: Collection[Scope], kept: I
     }
     if not candidates:
         return candidates
-    for installed in kept:
-        candidates -= installed.allowed
-    return {connection for connection in candidates if not fleet.allows(scopes, connection)}
+    still = {connection for installed in kept for connection in installed.allowed}
+    served = {frontend_of(connection) for connection in still}
+    return {
+        connection if frontend_of(connection) in served or fleet.serves(scopes, connection) else frontend_of(connection)
+        for connection in candidates - still
+        if not fleet.allows(scopes, connection)
+    }
 
 
 def changed_frontends(steps: Iterable[Step], read: Installed) -> set[Tuple]:
@@ -48,7 +55,7 @@ def changed_frontends(steps: Iterable[Step], read: Installed) -> set[Tuple]:
             there = read.groups.get(number)
             if step.new and there is not None and there.content != group.content:
                 flushed = [allowed for allowed in step.new.allowed if allowed.protocol in FLUSHED]
-                frontends |= {allowed._replace(endpoint=allowed.frontend, endpoint_port=0) for allowed in flushed}
+                frontends |= {frontend_of(allowed) for allowed in flushed}
     return frontends
 
 

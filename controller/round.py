@@ -113,22 +113,25 @@ def net(
         pause()
     wanted: set[bytes] = set()
     wanted_groups: set[int] = set()
-    flows_in: list[encode.EncodedFlow] = []
+    flows_in: dict[int, list[encode.EncodedFlow]] = {}  # by table
     groups_in: dict[int, encode.EncodedGroup] = {}
     for step in steps:
         if step.new is not None:
             wanted.update(step.new.flows)
             wanted_groups.update(step.new.groups)
-            flows_in += [flow for flow in step.new.flows.values() if not held.has(flow)]
+            for flow in step.new.flows.values():
+                if not held.has(flow):
+                    flows_in.setdefault(flow.key[0], []).append(flow)
             groups_in |= {number: group for number, group in step.new.groups.items() if not held.has_group(group)}
         pause()
-    flows_in.sort(key=_last_table_first)
-    flows_out = [row for row in (*held.flows.values(), *held.losers) if row.key not in wanted]
-    flows_out.sort(key=lambda row: row.key)
+    flows_out: dict[int, list[InstalledFlow]] = {}
+    for row in (*held.flows.values(), *held.losers):
+        if row.key not in wanted:
+            flows_out.setdefault(row.key[0], []).append(row)
     return Round(
         groups_in=tuple(groups_in.values()),
-        flows_in=tuple(flows_in),
-        flows_out=tuple(flows_out),
+        flows_in=tuple(flow for table in sorted(flows_in, reverse=True) for flow in flows_in[table]),
+        flows_out=tuple(row for table in sorted(flows_out) for row in flows_out[table]),
         groups_out=tuple(group for number, group in held.groups.items() if number not in wanted_groups),
         growth=len(wanted) - len(held.flows),
         group_growth=len(wanted_groups) - len(held.groups),
@@ -190,7 +193,3 @@ def owners(steps: Iterable[Step], xids: Collection[int]) -> dict[int, UnitKey]:
                 sent = [flow.xid for flow in unit.flows.values()] + [group.xid for group in unit.groups.values()]
                 found |= {xid: step.unit for xid in sent if xid in xids}
     return found
-
-
-def _last_table_first(flow: encode.EncodedFlow) -> int:
-    return -flow.key[0]

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from time import monotonic, time
 
+import eventlet
 from eventlet.semaphore import Semaphore
 from msgspec import Struct
 
@@ -35,6 +36,10 @@ from pipelines.model import Change, Port
 from pipelines.unit import Scope
 
 LOG = logging.getLogger(__name__)
+
+
+LONGEST_QUEUE = 1  # seconds that a session waits for others that read back
+OBSERVING_PAUSE = 1  # seconds between two readings of a switch that is only looked at
 
 
 class State(StrEnum):
@@ -249,13 +254,18 @@ class Session:
 
     # --- READING and SYNCING ------------------------------------------------------------------------------
 
-    def _read(self) -> Rows:
-        with self._readings:
+    def read(self) -> Rows:
+        """What the switch holds of ours; anybody may ask."""
+        mine = self._readings.acquire(timeout=LONGEST_QUEUE)  # a stuck switch may hold one for long
+        try:
             return read(self.connection, self.pause)
+        finally:
+            if mine:
+                self._readings.release()
 
     def _observe(self) -> Rows:
         self._enter(State.READING)
-        rows = self._read()
+        rows = self.read()
         self.observed = True
         self.hooks.observe(self.node, dict(self.ports.by_name), list(rows.flows.values()))  # type: ignore[arg-type]
         self._check()
@@ -323,7 +333,7 @@ class Session:
     def _audit(self) -> None:
         self._audit_now = False
         position, scopes = self.fleet.desired(self._scopes), self._scopes
-        rows = self._read()
+        rows = self.read()
         rows, position = self.writer.exceptions_aside(rows, position)
         found = audit.drift(position.steps, rows, self.pause)
         self.audits += 1
@@ -364,4 +374,6 @@ class Session:
             while self.fleet.sequence == self._cursor and (self._until_audit() or 1) > 0 and not self._audit_now:
                 self._wait(self._until_audit())
             self._audit_now = False
-            rows = self._read()
+            eventlet.sleep(OBSERVING_PAUSE)
+            self._check()
+            rows = self.read()

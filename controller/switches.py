@@ -13,7 +13,6 @@ from msgspec import Struct
 from controller import encode, readback
 from controller.connection import Connection, ConnectionLost, Refused, Stream, TimedOut
 from controller.fleet import Fleet
-from controller.reading import read
 from controller.round import Rows
 from controller.session import Hooks, Session, State
 from controller.settings import SwitchSettings
@@ -127,9 +126,7 @@ class Switches:
 
     def flows(self, dpid: int) -> Rows:
         """What the switch holds of ours, read now. KeyError when it is not connected."""
-        session = self._by_dpid[dpid]
-        with self._readings:
-            return read(session.connection, session.pause)
+        return self._by_dpid[dpid].read()
 
     def desired(self, dpid: int) -> list[encode.EncodedUnit]:
         """The units that the switch should hold. KeyError when it is not connected."""

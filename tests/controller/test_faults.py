@@ -5,10 +5,13 @@ from collections.abc import Callable
 
 import eventlet
 import pytest
+from msgspec.structs import replace
 
+from controller.connection import Patience
 from controller.fake import Fake, Fault
 from controller.session import State
 from tests.controller.world import (
+    QUICK,
     World,
     endpoint,
     key,
@@ -198,6 +201,18 @@ def test_switch_that_does_not_read_delays_no_other():
     assert world.agrees(quick)
 
 
+def test_switches_that_stop_while_they_are_read_back_delay_no_other():
+    world = World(replace(QUICK, patience=Patience(reply_timeout=60), readings=2))
+    stuck = [switch(dpid) for dpid in (1, 2, 3)]
+    world.start(BEFORE, 1, 2, 3, 4)
+    for fake in stuck:
+        fake.arm(lambda index, message: Fault.STALL if message[1] == 18 and message[9] == 1 else None)
+        world.plug(fake)
+        world.await_state(fake, State.READING)
+    world.connect(switch(4))
+    assert [row.state for row in world.switches.sessions()] == [State.READING] * 3 + [State.READY]
+
+
 def test_session_that_is_too_far_behind_starts_again_from_a_read_back():
     world, fake = World(log_steps=3), switch()
     world.start(BEFORE, 1)
@@ -214,10 +229,6 @@ def test_session_that_is_too_far_behind_starts_again_from_a_read_back():
 
 
 def test_large_first_sync_is_cut_with_classify_last():
-    from msgspec.structs import replace
-
-    from tests.controller.world import QUICK
-
     world, fake = World(replace(QUICK, bundle_messages=4)), switch()
     world.start(BEFORE, 1)
     order = []
@@ -300,10 +311,6 @@ def test_b75_dead_connection_is_replaced_and_its_late_end_removes_nothing():
 
 
 def test_b75_pending_round_fails_at_once_when_its_connection_ends():
-    from msgspec.structs import replace
-
-    from tests.controller.world import QUICK
-
     world, fake = World(replace(QUICK, bundle_timeout=60)), switch()
     world.start(BEFORE, 1)
     world.connect(fake)

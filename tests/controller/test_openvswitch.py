@@ -101,8 +101,9 @@ def world():
     world = Served()
     yield world
     world.listener.close()
-    for session in world.switches.sessions():
-        world.switches.session(session.dpid).connection.close("the test is over")
+    session = world.switches.session(DPID)
+    if session is not None:
+        session.connection.close("the test is over")
 
 
 def test_b65_ten_thousand_flows_cold_then_no_flow_mod_at_a_reconnect_then_all_again_after_a_restart(world, switch):

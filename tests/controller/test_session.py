@@ -324,6 +324,18 @@ def test_connections_that_are_no_longer_allowed_are_flushed_repeatedly_and_once_
     assert len(fake.flushed) == 6, "another unit allows it still"
 
 
+def test_service_that_is_gone_is_flushed_as_a_whole():
+    world, fake = World(), switch()
+    web = key("service", "web")
+    world.start({web: service(1, range(10, 60), flushed=True)}, 1)
+    world.connect(fake)
+    world.publish({web: None})
+    world.settle(fake)
+    until(lambda: len(fake.flushed) == 6)
+    assert parse_ip("10.96.0.1").value.to_bytes(4, "big") in fake.flushed[0]
+    assert parse_ip("10.10.0.10").value.to_bytes(4, "big") not in fake.flushed[0]
+
+
 def test_endpoints_changed_while_away_are_flushed_by_frontend():
     world, fake = World(), switch()
     web = key("service", "web")
