@@ -52,22 +52,22 @@ def targets(compiler: Compiler, service_name: str = "web", name: str = "", famil
 
 
 def test_of_overlapping_pod_cidrs_the_oldest_nodes_wins_whatever_the_order() -> None:
-    wide = node("wide", ["10.10.0.0/16"], created="2024-01-02")
+    wide = node("b-wide", ["10.10.0.0/16"], created="2024-01-02")
     old = node("old", ["10.10.1.0/24"], created="2024-01-01")
-    young = node("young", ["10.10.1.128/25"], created="2024-01-03")
+    young = node("a-young", ["10.10.1.128/25"], created="2024-01-03")
     for compiler in in_every_order(wide, old, young):
         assert compiler.facts.peek(Derived.POD_CIDR) == {"10.10.1.0/24": "old"}
         assert reasons(compiler) == [
-            "Node wide: spec.podCIDRs: 10.10.0.0/16 overlaps 10.10.1.0/24 of the older Node old; it is not routed",
-            "Node young: spec.podCIDRs: 10.10.1.128/25 overlaps 10.10.1.0/24 of the older Node old; it is not routed",
+            "Node a-young: spec.podCIDRs: 10.10.1.128/25 overlaps 10.10.1.0/24 of the older Node old; it is not routed",
+            "Node b-wide: spec.podCIDRs: 10.10.0.0/16 overlaps 10.10.1.0/24 of the older Node old; it is not routed",
         ]
 
 
 def test_a_loser_of_overlapping_pod_cidrs_wins_once_the_older_node_is_gone() -> None:
     old = node("old", ["10.10.1.0/24"], created="2024-01-01")
-    compiler = compiled(old, node("wide", ["10.10.0.0/16"], created="2024-01-02"))
+    compiler = compiled(old, node("b-wide", ["10.10.0.0/16"], created="2024-01-02"))
     compiler.run([gone(old)])
-    assert compiler.facts.peek(Derived.POD_CIDR) == {"10.10.0.0/16": "wide"}
+    assert compiler.facts.peek(Derived.POD_CIDR) == {"10.10.0.0/16": "b-wide"}
     assert reasons(compiler) == []
 
 
@@ -87,15 +87,15 @@ def test_neighbouring_pod_cidrs_do_not_overlap() -> None:
 
 
 def test_a_datapath_id_serves_the_oldest_node_that_names_it() -> None:
-    old, young = node("old", datapath_id=7, created="2024-01-01"), node("young", datapath_id=7, created="2024-01-02")
+    old, young = node("old", datapath_id=7, created="2024-01-01"), node("a-young", datapath_id=7, created="2024-01-02")
     for compiler in in_every_order(old, young):
         members = compiler.facts.peek(Derived.MEMBER)
         assert [member.node for member in members.values()] == ["old"]
         assert len(reasons(compiler)) == 1
-        assert "Node young: metadata.annotations[signalbox.dev/datapath-id]" in reasons(compiler)[0]
+        assert "Node a-young: metadata.annotations[signalbox.dev/datapath-id]" in reasons(compiler)[0]
         revision = compiler.run([gone(old)])
         assert revision.members[7] is not None
-        assert revision.members[7].node == "young"
+        assert revision.members[7].node == "a-young"
 
 
 def test_a_datapath_id_that_no_node_names_any_more_has_no_member() -> None:
@@ -186,26 +186,26 @@ def test_an_object_that_becomes_invalid_is_as_absent_and_says_why() -> None:
 
 def test_a_pod_address_belongs_to_the_oldest_pod_whatever_the_order() -> None:
     old = pod("old", "n1", "10.10.1.10", created="2024-01-01")
-    young = pod("young", "n2", "10.10.1.10", created="2024-01-02")
+    young = pod("a-young", "n2", "10.10.1.10", created="2024-01-02")
     for compiler in in_every_order(old, young):
         assert list(compiler.facts.peek(Derived.LOCAL_POD)) == ["default/old"]
         assert len(reasons(compiler)) == 1
-        assert "Pod default/young: status.podIPs" in reasons(compiler)[0]
+        assert "Pod default/a-young: status.podIPs" in reasons(compiler)[0]
 
 
 def test_a_pod_that_lost_the_address_its_mac_follows_from_is_not_served_by_the_rest() -> None:
     """Two ports with one MAC, and so one link-local address, would answer for each other."""
     old = pod("old", "n1", "10.10.1.10", created="2024-01-01")
-    young = pod("young", "n1", "10.10.1.10", "fd00:10:1::11", created="2024-01-02")
+    young = pod("a-young", "n1", "10.10.1.10", "fd00:10:1::11", created="2024-01-02")
     for compiler in in_every_order(old, young):
         assert list(compiler.facts.peek(Derived.LOCAL_POD)) == ["default/old"]
 
 
 def test_a_pod_that_lost_another_address_keeps_the_rest() -> None:
     old = pod("old", "n1", "10.10.1.10", "fd00:10:1::10", created="2024-01-01")
-    young = pod("young", "n1", "10.10.1.11", "fd00:10:1::10", created="2024-01-02")
+    young = pod("a-young", "n1", "10.10.1.11", "fd00:10:1::10", created="2024-01-02")
     for compiler in in_every_order(old, young):
-        assert compiler.facts.peek(Derived.LOCAL_POD)["default/young"].ips == ips("10.10.1.11")
+        assert compiler.facts.peek(Derived.LOCAL_POD)["default/a-young"].ips == ips("10.10.1.11")
 
 
 @pytest.mark.parametrize(
@@ -252,12 +252,12 @@ def test_a_pod_without_a_port_has_no_flows_until_the_switch_shows_the_port() -> 
 
 def test_a_cluster_ip_and_port_belong_to_the_oldest_service_whatever_the_order() -> None:
     old = service("old", ["10.96.0.10"], ("", "TCP", 80), created="2024-01-01")
-    young = service("young", ["10.96.0.10"], ("", "TCP", 80), ("more", "TCP", 81), created="2024-01-02")
+    young = service("a-young", ["10.96.0.10"], ("", "TCP", 80), ("more", "TCP", 81), created="2024-01-02")
     for compiler in in_every_order(old, young):
         owners = {key: front.service for key, front in compiler.facts.peek(Derived.FRONTEND).items()}
-        assert owners == {"10.96.0.10 TCP 80": "default/old", "10.96.0.10 TCP 81": "default/young"}
+        assert owners == {"10.96.0.10 TCP 80": "default/old", "10.96.0.10 TCP 81": "default/a-young"}
         assert len(reasons(compiler)) == 1
-        assert "Service default/young: spec.ports" in reasons(compiler)[0]
+        assert "Service default/a-young: spec.ports" in reasons(compiler)[0]
 
 
 def test_endpoints_above_the_cap_are_left_out_lowest_address_first_whatever_the_order() -> None:

@@ -213,10 +213,10 @@ NEVER = {
     "to a group of stations": frame(ip(6) / SYN, dst="33:33:00:00:00:01"),
     "from a group of stations": frame(ip(4) / SYN, src="01:00:5e:00:00:01"),
     "from no station": frame(ip(4) / SYN, src="00:00:00:00:00:00"),
-    "later fragment": frame(ip(4, frag=1, proto=6) / Raw(bytes(40))),
-    "later fragment of IPv6": frame(ip(6) / IPv6ExtHdrFragment(offset=1, nh=6) / Raw(bytes(40))),
+    "later fragment": frame(ip(4, frag=1, proto=6) / Raw(bytes(SYN))),
+    "later fragment of IPv6": frame(ip(6) / IPv6ExtHdrFragment(offset=1, nh=6) / Raw(bytes(SYN))),
     "source route": frame(ip(6) / IPv6ExtHdrRouting(addresses=["fd00::9"], segleft=1) / SYN),
-    "no next header": frame(ip(6, nh=59) / Raw(bytes(40))),
+    "no next header": frame(ip(6, nh=59) / Raw(bytes(SYN))),
     "wrong version": frame(IP(src=CLIENT[4], dst=ASKED[4], version=5) / SYN),
     "wrong version of IPv6": frame(IPv6(src=CLIENT[6], dst=ASKED[6], version=4) / SYN),
     "header shorter than a header": frame(IP(src=CLIENT[4], dst=ASKED[4], ihl=4) / SYN),
@@ -278,6 +278,21 @@ def test_checksums_are_right_whatever_is_quoted(payload: bytes, family: int, spo
     answered(frame(ip(family) / UDP(sport=sport, dport=53) / Raw(payload)))
     seq = int.from_bytes(payload[:4])
     answered(frame(ip(family) / TCP(sport=sport, dport=80, seq=seq, flags="S")))
+
+
+@both
+def test_a_checksum_that_comes_to_nothing_is_written_as_zero(family: int) -> None:
+    """Zero has two forms in ones' complement; RFC 1071's sum of something is never the other one."""
+    asked = frame(ip(family) / TCP(sport=1234, dport=80, seq=0, flags="S"))
+    sequence = asked.index(bytes(Ether(asked)[TCP])) + 4
+    for seq in range(0x10000):
+        answer = refusal(asked[:sequence] + struct.pack("!I", seq) + asked[sequence + 4 :])
+        assert answer is not None
+        assert answer[-4:-2] != b"\xff\xff"
+        if answer[-4:-2] == b"\0\0":
+            answered(asked[:sequence] + struct.pack("!I", seq) + asked[sequence + 4 :])
+            return
+    raise AssertionError("no sequence number leads to zero")
 
 
 # --- the handler -------------------------------------------------------------------------------------------
