@@ -1,17 +1,20 @@
 """A lab with the product on it and an echo server in every place: what all tests of this folder stand on."""
 
+import json
 import re
 import sys
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
+import msgspec
+from msgspec import Struct
+
 from lab.cluster import Lab
 from lab.product import Product
 from lab.switch import BRIDGE
-from lab.traffic import Answer, Probe, Probing
+from lab.traffic import Answer, Probe
 from tests.ovs import wire, world
 from tests.ovs.objects import Manifests, Object
 from tests.ovs.wire import Frame
@@ -126,6 +129,12 @@ class Cluster:
         dump = self.lab.ofctl(node, "dump-flows", BRIDGE, match)
         return sum(int(count) for count in re.findall(r"n_packets=(\d+)", dump))
 
+    def check_paths(self) -> None:
+        """New connections along every kind of path."""
+        with self.streams() as streams:
+            pass
+        assert streams.broken == {}
+
     # --- traffic ------------------------------------------------------------------------------------------
 
     def ask_all(self, wishes: Mapping[str, list[Probe]], timeout: float = 60) -> dict[str, list[Answer]]:
@@ -173,9 +182,12 @@ class Cluster:
             capture.stop()
         frames += wire.read(capture.path)
 
-    def streams(self, count: int, pause: float = 0.02, tries: int = 1, timeout: float = 3) -> "Streams":
-        """TCP and UDP in both families along every kind of path, one round trip each `pause` seconds."""
-        return Streams(self, count, pause, tries, timeout)
+    @contextmanager
+    def streams(self, only: Collection[tuple[str, str]] | None = None, pause: float = 0.02) -> "Iterator[Streams]":
+        """TCP and UDP in both families along every kind of path, from before the block until after it."""
+        streams = Streams(self, STREAMS if only is None else only, pause)
+        yield streams
+        streams.end()
 
 
 # Client and service (or place): local, peer and routed endpoints of pods, own and foreign hosts, hairpin; plain.
@@ -199,46 +211,67 @@ STREAMS = (
 )
 
 
+class Stream(Struct, frozen=True):
+    """What became of a stream; see stream.py."""
+
+    sent: int
+    answered: int
+    breaks: tuple[str, ...]
+    longest: float
+    answers: tuple[str, ...]
+
+    @property
+    def whole(self) -> bool:
+        return self.sent == self.answered and not self.breaks
+
+
 class Streams:
-    def __init__(self, cluster: Cluster, count: int, pause: float, tries: int, timeout: float) -> None:
-        self.labels: dict[str, list[str]] = {}
-        wishes: dict[str, list[Probe]] = {}
-        for client, target in STREAMS:
+    """`results` by label, once they have ended."""
+
+    def __init__(self, cluster: Cluster, pairs: Collection[tuple[str, str]], pause: float) -> None:
+        self.results: dict[str, Stream] = {}
+        self._labels: dict[str, list[str]] = {}
+        wishes: dict[str, list[dict[str, object]]] = {}
+        for client, target in pairs:
+            at = world.SERVICES.get(target) or world.PLACES[target]
             for protocol in world.PROTOCOLS:
-                for family in world.FAMILIES:
-                    at = world.SERVICES.get(target) or world.PLACES[target]
-                    port = world.PORTS[protocol].port if target in world.SERVICES else world.PORTS[protocol].target
-                    probe = Probe(
-                        protocol,
-                        at.addresses[family],
-                        port,
-                        requests=count,
-                        pause=pause,
-                        tries=tries,
-                        timeout=timeout,
-                    )
-                    wishes.setdefault(client, []).append(probe)
-                    self.labels.setdefault(client, []).append(f"{client} → {target} {protocol}{family}")
-        self._count = count
-        self._began = time.monotonic()
-        self._running: dict[str, Probing] = {
-            client: cluster.lab.start_probes(client, probes) for client, probes in wishes.items()
-        }
+                port = world.PORTS[protocol].port if target in world.SERVICES else world.PORTS[protocol].target
+                for family in sorted(set(at.addresses) & set(world.PLACES[client].addresses)):
+                    wish = {"protocol": protocol, "host": at.addresses[family], "port": port, "pause": pause}
+                    wishes.setdefault(client, []).append(wish)
+                    self._labels.setdefault(client, []).append(f"{client} → {target} {protocol}{family}")
+        self._running = {}
+        for client, wish_list in wishes.items():
+            process = cluster.lab.popen(client, sys.executable, "-IS", str(HERE / "stream.py"))
+            assert process.stdin is not None
+            process.stdin.write(json.dumps(wish_list) + "\n")
+            process.stdin.flush()
+            self._running[client] = process
+        for client, process in self._running.items():
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n", f"streams of {client} do not start"
 
-    def results(self, timeout: float = 90) -> dict[str, Answer]:
-        """By label, when all have ended."""
-        found = {}
-        for client, probing in self._running.items():
-            found |= dict(zip(self.labels[client], probing.answers(timeout), strict=True))
-        return found
+    def end(self) -> None:
+        for process in self._running.values():
+            assert process.stdin is not None
+            process.stdin.close()
+            process.stdin = None  # communicate() must not touch it again
+        for client, process in self._running.items():
+            output, errors = process.communicate(timeout=30)
+            assert not process.returncode, errors
+            found = msgspec.json.decode(output, type=list[Stream])
+            self.results |= dict(zip(self._labels[client], found, strict=True))
 
-    def broken(self, timeout: float = 90) -> dict[str, str]:
-        """Streams with a round trip that was not answered, with the error and how far they got."""
-        return {
-            label: f"{answer.error} after {len(answer.answers)} of {self._count}"
-            for label, answer in self.results(timeout).items()
-            if not answer.ok
-        }
+    @property
+    def broken(self) -> dict[str, Stream]:
+        """Those that lost a datagram or a connection."""
+        assert self.results, "they have not ended"
+        return {label: result for label, result in self.results.items() if not result.whole}
+
+    @property
+    def longest(self) -> float:
+        """Milliseconds without an answer, of the stream that waited longest."""
+        return max(result.longest for result in self.results.values())
 
 
 def spread(answers: Collection[Answer]) -> set[str]:
