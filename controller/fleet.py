@@ -10,14 +10,18 @@ Memory: the flows, and a bounded log. Nothing here waits or knows a switch; `pau
 import logging
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from controller.encode import EncodedUnit, EncodeError, Xids, encode_unit, release_unit
 from controller.round import Installed, Step
+from pipelines.addresses import Ip
 from pipelines.fields import SCTP, UDP
 from pipelines.unit import Member, Revision, Scope, Tuple, UnitKey
 
 LOG = logging.getLogger(__name__)
+
+Counted = TypeVar("Counted")
+Frontend = tuple[int, Ip, int]  # protocol, address, port
 
 FLUSHED = (UDP, SCTP)  # protocols whose connections outlive the endpoint without noticing
 
@@ -56,7 +60,7 @@ class Fleet:
         self._log: deque[Entry] = deque()
         self._log_steps = log_steps
         self._logged_steps = 0
-        self._allowed: dict[Scope, Counter[Tuple]] = {}
+        self._allowed: dict[Scope, tuple[Counter[Tuple], Counter[Frontend]]] = {}
         self._watchers: set[Callable[[], None]] = set()
 
     # --- the publisher's side -----------------------------------------------------------------------------
@@ -89,6 +93,7 @@ class Fleet:
                 self.encoded_flows += len(fresh)
                 self.encoded_bytes += sum(len(flow.message) for flow in fresh)
             if new is not old:
+                self._count(change.key.scope, old, new)
                 steps.append(Step(change.key, old, new))
             self._pause()
         self._apply(revision, steps)
@@ -100,16 +105,12 @@ class Fleet:
             assert step.unit is not None
             scope = step.unit.scope
             units = self.units.setdefault(scope, {})
-            allowed = self._allowed.setdefault(scope, Counter())
-            if step.old is not None:
-                _count(allowed, step.old.allowed, -1)
             if step.new is None:
                 del units[step.unit]
             else:
-                _count(allowed, step.new.allowed, 1)
                 units[step.unit] = step.new
             if not units:
-                del self.units[scope], self._allowed[scope]
+                del self.units[scope]
         for dpid, member in revision.members.items():
             if member is None:
                 self.members.pop(dpid, None)
@@ -167,25 +168,27 @@ class Fleet:
         for index in range(len(self._log) - behind, len(self._log)):
             yield self._log[index]
 
-    def serves(self, scopes: Collection[Scope], connection: Tuple) -> bool:
-        """Whether any unit of these scopes allows any connection of this one's frontend."""
-        return any(frontend_of(connection) in self._allowed.get(scope, ()) for scope in scopes)
+    # --- connections that conntrack may hold --------------------------------------------------------------
+
+    def _count(self, scope: Scope, old: EncodedUnit | None, new: EncodedUnit | None) -> None:
+        """Ahead of the snapshot, a unit at a time: a flush too early is repeated when the revision is committed."""
+        connections, frontends = self._allowed.setdefault(scope, (Counter(), Counter()))
+        for unit, by in ((new, 1), (old, -1)):
+            for connection in unit.allowed if unit else ():
+                if connection.protocol in FLUSHED:
+                    _add(connections, connection, by)
+                    _add(frontends, connection[:3], by)
 
     def allows(self, scopes: Collection[Scope], connection: Tuple) -> bool:
         """Whether any unit of these scopes allows conntrack to hold this connection."""
-        return any(connection in self._allowed.get(scope, ()) for scope in scopes)
+        return any(connection in self._allowed[scope][0] for scope in scopes if scope in self._allowed)
+
+    def serves(self, scopes: Collection[Scope], connection: Tuple) -> bool:
+        """Whether any unit of these scopes allows any connection of this one's frontend."""
+        return any(connection[:3] in self._allowed[scope][1] for scope in scopes if scope in self._allowed)
 
 
-def frontend_of(connection: Tuple) -> Tuple:
-    """Stands for all connections of the frontend: the endpoint is the frontend itself, with port 0."""
-    return connection._replace(endpoint=connection.frontend, endpoint_port=0)
-
-
-def _count(counter: Counter[Tuple], allowed: Collection[Tuple], by: int) -> None:
-    """Counts each connection, and its frontend."""
-    for connection in allowed:
-        if connection.protocol in FLUSHED:
-            for counted in (connection, frontend_of(connection)):
-                counter[counted] += by
-                if not counter[counted]:
-                    del counter[counted]
+def _add(counter: Counter[Counted], key: Counted, by: int) -> None:
+    counter[key] += by
+    if not counter[key]:
+        del counter[key]

@@ -9,11 +9,11 @@ more a second later for connections that were committed by packets still on thei
 for a slave too, so only a session that is master may call this.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from controller import encode
 from controller.connection import Connection
-from controller.fleet import FLUSHED, Fleet, frontend_of
+from controller.fleet import FLUSHED, Fleet
 from controller.round import Installed, Step
 from pipelines.fields import SERVICE_ZONE
 from pipelines.unit import Scope, Tuple
@@ -21,27 +21,35 @@ from pipelines.unit import Scope, Tuple
 REPEATS = 3
 
 
-def gone(steps: Iterable[Step], fleet: Fleet, scopes: Collection[Scope], kept: Iterable[Installed]) -> set[Tuple]:
+def gone(
+    steps: Iterable[Step],
+    fleet: Fleet,
+    scopes: Collection[Scope],
+    kept: Iterable[Installed],
+    pause: Callable[[], None] = lambda: None,
+) -> set[Tuple]:
     """What these steps no longer allow; all of a frontend at once where nothing of it is allowed any more.
 
     `kept`: what the switch holds of units that it refused to change.
     """
-    candidates = {
-        connection
-        for step in steps
-        if step.old is not None and (step.new is None or step.new.allowed != step.old.allowed)
-        for connection in step.old.allowed
-        if connection.protocol in FLUSHED
-    }
-    if not candidates:
-        return candidates
     still = {connection for installed in kept for connection in installed.allowed}
     served = {frontend_of(connection) for connection in still}
-    return {
-        connection if frontend_of(connection) in served or fleet.serves(scopes, connection) else frontend_of(connection)
-        for connection in candidates - still
-        if not fleet.allows(scopes, connection)
-    }
+    found = set()
+    for step in steps:
+        if step.old is None or (step.new is not None and step.new.allowed == step.old.allowed):
+            continue
+        for connection in step.old.allowed:
+            if connection.protocol not in FLUSHED or connection in still or fleet.allows(scopes, connection):
+                continue
+            whole = frontend_of(connection)
+            found.add(connection if whole in served or fleet.serves(scopes, connection) else whole)
+        pause()
+    return found
+
+
+def frontend_of(connection: Tuple) -> Tuple:
+    """Stands for all connections of the frontend: the endpoint is the frontend itself, with port 0."""
+    return connection._replace(endpoint=connection.frontend, endpoint_port=0)
 
 
 def changed_frontends(steps: Iterable[Step], read: Installed) -> set[Tuple]:

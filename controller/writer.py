@@ -57,7 +57,8 @@ class Writer:
         `allow` is asked once whether that many removals may go. Raises MasterLost, and ConnectionLost after
         having closed the connection when the outcome is not known.
         """
-        steps = [self._from_what_is_held(step) for step in steps]
+        if self.exceptions:
+            steps = [self._from_what_is_held(step) for step in steps]
         whole = net(steps, self._slices, again)
         removing = allow(whole.removals)
         refused: dict[UnitKey, Refusal] = {}
@@ -75,11 +76,11 @@ class Writer:
             for unit, text in texts.items():
                 LOG.error("switch at %s refused %s: %s", self._connection.peer, unit, text)
             whole = net(steps, self._slices, again)
-        for step in steps:
-            if step.unit is not None:
-                self.exceptions.pop(step.unit, None)
+        if self.exceptions:
+            done = {step.unit for step in steps}
+            self.exceptions = {unit: refusal for unit, refusal in self.exceptions.items() if unit not in done}
         self.exceptions |= refused
-        self._flush(flush.gone(steps, self._fleet, scopes, self._held()))
+        self._flush(flush.gone(steps, self._fleet, scopes, self._held(), self._slices))
         return whole if removing else whole.without_removals()
 
     def _from_what_is_held(self, step: Step) -> Step:
