@@ -7,7 +7,6 @@ still carries a route to a peer shows the MAC that was in force: taken as eviden
 from collections.abc import Iterable
 
 from controller.readback import DecodeError, FlowRow, decode_flow
-
 from pipelines.actions import SetField
 from pipelines.addresses import BITS, Cidr, Ip
 from pipelines.derived import Derived, NodeNetwork
