@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pipelines.actions import Ct, Resubmit, ToGroup
@@ -15,7 +15,7 @@ from pipelines.model import Change, Kind
 from pipelines.tables import BY_ID, ENDPOINT_DNAT
 from pipelines.unit import EMPTY, Member, Revision, Unit, UnitKey
 from tests.pipelines import clusters
-from tests.pipelines.objects import carried, compiled, small_cluster
+from tests.pipelines.objects import carried, compiled, gone, node, pod, port, small_cluster
 
 World = dict[tuple[Kind, str], Any]
 
@@ -23,6 +23,14 @@ HISTORIES = st.one_of(
     clusters.batches(),
     clusters.batches().map(lambda more: [small_cluster(), *more]),
 )
+
+
+# Histories that once showed a fault, tried first.
+N1 = node("n1", ["10.10.1.0/24"], datapath_id=1)
+FORGOTTEN = [[N1, port("n1", "gw0", 2, "0a:00:00:00:00:01"), gone(N1)], [N1]]
+GATEWAY_TAKEN = [small_cluster(), [pod("b", "n1", "10.10.1.1")]]
+ONE_MAC_TWICE = [small_cluster(), [pod("b", "n1", "10.10.1.10", "fd00:10:1::11")]]
+NO_SETTINGS = [[Change(Kind.SETTINGS, "", None)]]
 
 
 def apply(world: World, changes: Iterable[Change]) -> None:
@@ -88,6 +96,8 @@ class Follower:
 
 
 @settings(max_examples=60)
+@example(FORGOTTEN)
+@example(NO_SETTINGS)
 @given(HISTORIES)
 def test_incremental_compilation_equals_full_compilation_after_every_step(history: list[list[Change]]) -> None:
     compiler = begun()
@@ -181,6 +191,8 @@ def test_revisions_lead_from_the_old_units_and_members_to_the_new_ones(history: 
 
 
 @settings(max_examples=60)
+@example(GATEWAY_TAKEN)
+@example(ONE_MAC_TWICE)
 @given(HISTORIES)
 def test_no_flow_key_or_group_id_is_claimed_by_two_units_of_one_switch(history: list[list[Change]]) -> None:
     compiler = Compiler()
