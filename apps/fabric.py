@@ -66,7 +66,10 @@ class Fabric(app_manager.RyuApp):
         )
         self.refuser = refuser
         self.switches = Switches(self.fleet, self.config.switch_settings(), hooks)
-        self.listener = Listener(self.config.ofp_address, self.switches, tls)
+        try:
+            self.listener = Listener(self.config.ofp_address, self.switches, tls)
+        except OSError as error:
+            sys.exit(f"signalbox: ofp_listen: cannot listen on {self.config.ofp_address}: {error.strerror}")
         self.compile_seconds = self.stall = 0.0
         self.compilations = 0
         self._synced = False
@@ -78,7 +81,7 @@ class Fabric(app_manager.RyuApp):
         self.compiler.submit([Change(Kind.SETTINGS, "", self.config.fabric_settings())])
         hub.spawn(self._compile_for_ever)
         hub.spawn(self._watch_stalls)
-        hub.spawn(self.source.run)
+        hub.spawn(self._follow_for_ever)
         self.listener.start()
         LOG.info("switches may connect to %s:%d; cluster from %s", *self.listener.address, self.config.source)
         return super().start()
@@ -182,6 +185,15 @@ class Fabric(app_manager.RyuApp):
         ]
         if better:
             self.apply(better)
+
+    def _follow_for_ever(self) -> None:
+        while True:
+            try:
+                self.source.run()
+                return
+            except Exception:
+                LOG.exception("the cluster source failed; the last state stays, it is started again")
+                hub.sleep(1)
 
     def _watch_stalls(self) -> None:
         while True:

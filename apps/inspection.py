@@ -5,6 +5,7 @@ how, is in `rest`; here it only meets Ryu's WSGI.
 """
 
 import logging
+import socket
 import sys
 from typing import Any
 
@@ -49,7 +50,12 @@ class Inspection(app_manager.RyuApp):
 
     def start(self) -> Any:
         """Takes the paths that are left: by now the other applications have registered theirs."""
-        LOG.info("REST at %s", Listen(cfg.CONF.wsapi_host, cfg.CONF.wsapi_port))
+        at = Listen(cfg.CONF.wsapi_host, cfg.CONF.wsapi_port)
+        try:
+            socket.create_server(at, family=socket.AF_INET6 if ":" in at.host else socket.AF_INET).close()
+        except OSError as error:  # Ryu would say it with a traceback
+            sys.exit(f"signalbox: rest_listen: cannot listen on {at}: {error.strerror}")
+        LOG.info("REST at %s", at)
         serve(self._wsgi, Rest(lambda: app_manager.lookup_service_brick("fabric"), Slices))
         return super().start()
 
