@@ -175,7 +175,7 @@ def _value_text(field: Field, value: int) -> str:
     if field.show is Show.MAC:
         return mac_text(value)
     if field.show in _FAMILY:
-        return str(Ip(_FAMILY[field.show], value))
+        return _ip_text(Ip(_FAMILY[field.show], value))
     if field.show is Show.PORT:
         return PORT_NAMES.get(value, str(value))
     if field.show is Show.DECIMAL or field is fields.ND_RESERVED:
@@ -190,8 +190,15 @@ def _masked_text(field: Field, value: int, mask: int) -> str:
         family = _FAMILY[field.show]
         length = mask.bit_count()
         plain = mask == prefix_mask(family, length) and length <= BITS[family]
-        return f"{Ip(family, value)}/{length if plain else Ip(family, mask)}"
-    return f"{_hex(value)}/{mask:#x}"
+        return f"{_ip_text(Ip(family, value))}/{length if plain else _ip_text(Ip(family, mask))}"
+    return f"{value:#x}/{mask:#x}" if field.show is Show.DECIMAL else f"{_hex(value)}/{mask:#x}"
+
+
+def _ip_text(ip: Ip) -> str:
+    """As inet_ntop does it: IPv6 addresses that hold an IPv4 address show it."""
+    if ip.family == 6 and (ip.value >> 32 == 0xFFFF or 0xFFFF < ip.value <= 0xFFFFFFFF):
+        return ("::ffff:" if ip.value >> 32 else "::") + str(Ip(4, ip.value & 0xFFFFFFFF))
+    return str(ip)
 
 
 def _hex(value: int) -> str:
@@ -247,10 +254,9 @@ def _set_field_text(action: SetField) -> str:
     field = action.field
     if isinstance(field, Part) and field.bits != field.field.bits:
         mask = (1 << field.bits) - 1 << field.low
-        return f"set_field:{action.value << field.low:#x}/{mask:#x}->{WORDS[field.field].action}"
+        return f"set_field:{_hex(action.value << field.low)}/{mask:#x}->{WORDS[field.field].action}"
     whole = field.field if isinstance(field, Part) else field
-    value = f"{action.value:#x}" if whole.show is Show.HEX and whole is not fields.ND_RESERVED else ""
-    return f"set_field:{value or _value_text(whole, action.value)}->{WORDS[whole].action}"
+    return f"set_field:{_value_text(whole, action.value)}->{WORDS[whole].action}"
 
 
 def _ct_text(ct: Ct) -> str:
@@ -269,7 +275,9 @@ def _ct_text(ct: Ct) -> str:
 def _nat_text(nat: Nat) -> str:
     if nat.ip is None:
         return "nat"
-    address = f"[{nat.ip}]" if nat.ip.family == 6 and nat.port is not None else str(nat.ip)
+    address = _ip_text(nat.ip)
+    if nat.ip.family == 6 and nat.port is not None:
+        address = f"[{address}]"
     ports = "" if nat.port is None else f":{nat.port}"
     if nat.last_port is not None:
         ports += f"-{nat.last_port}"
