@@ -3,10 +3,11 @@
 from typing import Any
 
 from pipelines.compiler import Compiler
-from pipelines.derived import RULES, Derived
+from pipelines.derived import Derived
 from pipelines.feature import Feature
 from pipelines.features import FEATURES
 from pipelines.model import Kind, Pod
+from pipelines.rules import RULES
 from pipelines.tables import ROUTE
 from pipelines.unit import FLEET, ScopeKind, Unit, UnitKey
 from tests.pipelines.objects import compiled, gone, node, pod, port, service, slice_, small_cluster

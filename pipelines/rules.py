@@ -1,0 +1,276 @@
+"""Rules: how facts follow from the model and from one another.
+
+A rule is a pure function of one fact (a model value or another derived fact) and what it reads besides; it
+returns claims. Where several objects claim one key (two pods one address, two services one ClusterIP, two
+nodes one podCIDR) the oldest wins, always the same one whatever the order of events, and the losers are told.
+Rules run in the order of RULES; a rule reads only what earlier rules made.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from pipelines.addresses import BITS, Cidr, Ip, mac_text, parse_cidr, parse_ip, pod_mac, pod_port_name, usable_mac
+from pipelines.derived import (
+    Backend,
+    Derived,
+    Frontend,
+    LocalPod,
+    NodeNetwork,
+    PeerMac,
+    ServiceBackends,
+    Target,
+    segments,
+    service_port_key,
+    tuple_key,
+)
+from pipelines.model import (
+    Endpoint,
+    EndpointSlice,
+    Kind,
+    MacSource,
+    Node,
+    Pod,
+    Problem,
+    Protocol,
+    Service,
+    ServiceCidr,
+    ServicePort,
+    Settings,
+)
+from pipelines.unit import FLEET, Member, Scope, ScopeKind
+from pipelines.view import Facts
+
+
+class Claim(NamedTuple):
+    """`rank` orders claims of one key: the smallest wins."""
+
+    kind: Derived
+    key: str
+    value: Any
+    rank: tuple[str, ...] = ()
+
+
+class Outcome(NamedTuple):
+    claims: Iterable[Claim] = ()
+    problems: Iterable[Problem] = ()
+
+
+class Rule(NamedTuple):
+    """`subject`: the kind of fact it runs for, once for each key."""
+
+    name: str
+    subject: Kind | Derived
+    derive: Callable[[str, Any, Facts], Outcome]
+
+
+def node_claims(key: str, node: Node, facts: Facts) -> Outcome:
+    del facts
+    rank = (node.created, key)
+    claims = [Claim(Derived.NODE_ADDRESS, str(at.ip), key, rank) for at in node.addresses]
+    claims += [Claim(Derived.POD_CIDR_CLAIM, str(cidr), (cidr, *rank), rank) for cidr in node.pod_cidrs]
+    claims += [Claim(Derived.SEGMENT, name, True) for name in segments(node)]
+    if node.zone:
+        claims.append(Claim(Derived.ZONE, node.zone, True))
+    if node.datapath_id is not None:
+        claims.append(Claim(Derived.DATAPATH, f"{node.datapath_id:016x}", key, rank))
+    return Outcome(claims)
+
+
+def pod_cidrs(key: str, settings: Settings, facts: Facts) -> Outcome:
+    """Of podCIDRs that overlap without being equal the oldest node's is kept."""
+    del key, settings
+    kept: list[Cidr] = []
+    claims, problems = [], []
+    owners: dict[Cidr, str] = {}
+    claimed = facts.all(Derived.POD_CIDR_CLAIM).values()
+    shortest = {4: 32, 6: 128}
+    by_prefix: dict[Cidr, list[Cidr]] = {}
+    for cidr, _created, _name in claimed:
+        shortest[cidr.family] = min(shortest[cidr.family], cidr.length)
+    for cidr, _created, name in sorted(claimed, key=lambda claim: (claim[1], claim[2], claim[0])):
+        coarse = Cidr(cidr.family, cidr.value >> (_bits(cidr) - shortest[cidr.family]), shortest[cidr.family])
+        clash = next((other for other in by_prefix.get(coarse, ()) if other.overlaps(cidr)), None)
+        if clash is not None:
+            reason = f"{cidr} overlaps {clash} of the older Node {owners[clash]}; it is not routed"
+            problems.append(Problem(Kind.NODE, name, "spec.podCIDRs", reason))
+            continue
+        by_prefix.setdefault(coarse, []).append(cidr)
+        owners[cidr] = name
+        kept.append(cidr)
+        claims.append(Claim(Derived.POD_CIDR, str(cidr), name))
+    lengths = tuple(sorted({(cidr.family, cidr.length) for cidr in kept}))
+    claims.append(Claim(Derived.POD_CIDR_LENGTHS, "", lengths))
+    return Outcome(claims, problems)
+
+
+def _bits(cidr: Cidr) -> int:
+    return 32 if cidr.family == 4 else 128
+
+
+def node_network(key: str, node: Node, facts: Facts) -> Outcome:
+    mac, problems = _peer_mac(key, node, facts)
+    network = NodeNetwork(
+        key,
+        tuple(cidr for cidr in node.pod_cidrs if facts.get(Derived.POD_CIDR, str(cidr)) == key),
+        tuple(at.ip for at in node.addresses if facts.get(Derived.NODE_ADDRESS, str(at.ip)) == key),
+        segments(node),
+        mac,
+    )
+    return Outcome([Claim(Derived.NODE_NETWORK, key, network)], problems)
+
+
+def _peer_mac(key: str, node: Node, facts: Facts) -> tuple[PeerMac | None, list[Problem]]:
+    """By the configured order; what read-back showed ranks just above not knowing."""
+    problems: list[Problem] = []
+    for source in facts.settings().mac_sources:
+        found = None
+        if source is MacSource.ANNOTATION:
+            found = node.mac
+        elif source is MacSource.SWITCH and node.uplink is not None:
+            port = facts.port(key, node.uplink)
+            found = port.mac if port else None
+        if found is None:
+            continue
+        if usable_mac(found):
+            return PeerMac(found, source.value), problems
+        reason = f"{mac_text(found)} from {source.value} is no station's MAC; not used"
+        problems.append(Problem(Kind.NODE, key, "uplink MAC", reason))
+    evidence = facts.get(Kind.NEIGHBOR, key)
+    return (PeerMac(evidence.mac, "read-back") if evidence else None), problems
+
+
+def members(key: str, node_name: str, facts: Facts) -> Outcome:
+    node = facts.get(Kind.NODE, node_name)
+    scopes = {FLEET, Scope(ScopeKind.NODE, node_name)}
+    scopes |= {Scope(ScopeKind.SEGMENT, name) for name in segments(node)}
+    if node.zone:
+        scopes.add(Scope(ScopeKind.ZONE, node.zone))
+    return Outcome([Claim(Derived.MEMBER, key, Member(node_name, frozenset(scopes)))])
+
+
+def pod_addresses(key: str, pod: Pod, facts: Facts) -> Outcome:
+    if not pod.node:
+        return Outcome()
+    claims, problems = [], []
+    for ip in pod.ips:
+        if whose := _stands_for(ip, facts):
+            problems.append(Problem(Kind.POD, key, "status.podIPs", f"{ip} is {whose}; ignored here"))
+        else:
+            claims.append(Claim(Derived.POD_ADDRESS, str(ip), key, (pod.created, key)))
+    return Outcome(claims, problems)
+
+
+def _stands_for(ip: Ip, facts: Facts) -> str:
+    """What an address stands for that therefore cannot be a pod's; "" when it is free."""
+    settings = facts.settings()
+    if ip in (settings.virtual_ip4, settings.virtual_ip6):
+        return "the virtual address"
+    node = facts.get(Derived.NODE_ADDRESS, str(ip))
+    if node is not None:
+        return f"an address of Node {node}"
+    home = facts.pod_cidr(ip)
+    if home is not None and ip in (home[0].address(1), home[0].address(2)):
+        return f"the {'gateway' if ip == home[0].address(1) else 'SNAT address'} of podCIDR {home[0]}"
+    return ""
+
+
+def local_pods(key: str, pod: Pod, facts: Facts) -> Outcome:
+    """A pod that did not get the address its MAC follows from would share the MAC with the one that did."""
+    ips = tuple(ip for ip in pod.ips if facts.get(Derived.POD_ADDRESS, str(ip)) == key)
+    if not ips or pod_mac(ips) != pod_mac(pod.ips):
+        return Outcome()
+    local = LocalPod(key, pod.node, pod_port_name(pod.namespace, pod.name), pod_mac(ips), ips)
+    return Outcome([Claim(Derived.LOCAL_POD, key, local)])
+
+
+def backends(key: str, slice_: EndpointSlice, facts: Facts) -> Outcome:
+    del key, facts
+    found: dict[str, list[Backend]] = {}
+    for port in slice_.ports:
+        for endpoint in slice_.endpoints:
+            at = service_port_key(slice_.service, port.name, port.protocol, endpoint.ip.family)
+            found.setdefault(at, []).append(_backend(endpoint, port.port))
+    return Outcome(Claim(Derived.BACKENDS, at, tuple(listed)) for at, listed in found.items())
+
+
+def _backend(endpoint: Endpoint, port: int) -> Backend:
+    return Backend(endpoint.ip, port, endpoint.ready, endpoint.serving and endpoint.terminating)
+
+
+def services(key: str, service: Service, facts: Facts) -> Outcome:
+    """Endpoints by KEP-1669: the ready ones; those terminating but still serving only when none is ready.
+
+    Host traffic is tracked with endpoints outside the pod network, which a host may reach as a service and directly.
+    """
+    claims: list[Claim] = []
+    problems: list[Problem] = []
+    rank = (service.created, key)
+    for ip in service.cluster_ips:
+        for port in service.ports:
+            if port.protocol is Protocol.SCTP:
+                continue
+            at = service_port_key(key, port.name, port.protocol, ip.family)
+            targets, problem = _targets(key, port, facts.get(Derived.BACKENDS, at) or (), facts)
+            problems += problem
+            frontend = Frontend(ip, port.protocol, port.port, key, at)
+            claims.append(Claim(Derived.SERVICE_PORT, at, ServiceBackends(at, key, port.protocol, targets)))
+            claims.append(Claim(Derived.FRONTEND, tuple_key(ip, port.protocol, port.port), frontend, rank))
+            claims += [Claim(Derived.ENDPOINT, tuple_key(t.ip, t.protocol, t.port), t) for t in targets]
+            claims += [Claim(Derived.TRACKED, str(t.ip), t.ip) for t in targets if facts.pod_cidr(t.ip) is None]
+    return Outcome(claims, problems)
+
+
+def _targets(
+    service: str, port: ServicePort, found: tuple[Backend, ...], facts: Facts
+) -> tuple[tuple[Target, ...], list[Problem]]:
+    usable = [one for one in found if one.ready] or [one for one in found if one.serving_terminating]
+    chosen = sorted({Target(one.ip, one.port, port.protocol) for one in usable})
+    most = facts.settings().endpoints_per_service_port
+    if len(chosen) <= most:
+        return tuple(chosen), []
+    reason = f"port {port.port}/{port.protocol} has {len(chosen)} endpoints; only the {most} lowest addresses are used"
+    return tuple(chosen[:most]), [Problem(Kind.SERVICE, service, "endpoints", reason)]
+
+
+def service_ranges(key: str, value: ServiceCidr | Settings, facts: Facts) -> Outcome:
+    del key, facts
+    cidrs = value.service_cidrs if isinstance(value, Settings) else value.cidrs
+    return Outcome(Claim(Derived.SERVICE_RANGE, str(cidr), cidr) for cidr in cidrs)
+
+
+def tracked_range(key: str, value: Any, facts: Facts) -> Outcome:
+    """Host traffic is tracked with podCIDRs, service ranges and node addresses, both ways (rule R1)."""
+    del facts, value
+    prefix = parse_cidr(key) if "/" in key else parse_ip(key)
+    if isinstance(prefix, Cidr) and prefix.length == BITS[prefix.family]:
+        prefix = prefix.address(0)  # one address, however it is written, is tracked once
+    return Outcome([Claim(Derived.TRACKED, str(prefix), prefix)])
+
+
+RULES = (
+    Rule("node claims", Kind.NODE, node_claims),
+    Rule("pod CIDRs", Kind.SETTINGS, pod_cidrs),
+    Rule("node network", Kind.NODE, node_network),
+    Rule("members", Derived.DATAPATH, members),
+    Rule("pod addresses", Kind.POD, pod_addresses),
+    Rule("pods", Kind.POD, local_pods),
+    Rule("backends", Kind.ENDPOINT_SLICE, backends),
+    Rule("services", Kind.SERVICE, services),
+    Rule("service ranges", Kind.SERVICE_CIDR, service_ranges),
+    Rule("configured ranges", Kind.SETTINGS, service_ranges),
+    Rule("tracked ranges", Derived.SERVICE_RANGE, tracked_range),
+    Rule("tracked podCIDRs", Derived.POD_CIDR, tracked_range),
+    Rule("tracked nodes", Derived.NODE_ADDRESS, tracked_range),
+)
+
+# Kinds of which every claim counts: the value is all of them together, in a fixed order.
+UNITED = frozenset({Derived.BACKENDS})
+
+# What a user calls the thing that two objects may both want, and the field in which they say so.
+CONTESTED: dict[Derived, tuple[Kind, str]] = {
+    Derived.DATAPATH: (Kind.NODE, "metadata.annotations[signalbox.dev/datapath-id]"),
+    Derived.NODE_ADDRESS: (Kind.NODE, "metadata.annotations[signalbox.dev/node-addresses]"),
+    Derived.POD_CIDR_CLAIM: (Kind.NODE, "spec.podCIDRs"),
+    Derived.POD_ADDRESS: (Kind.POD, "status.podIPs"),
+    Derived.FRONTEND: (Kind.SERVICE, "spec.ports"),
+}
