@@ -46,7 +46,8 @@ def _peer(flow: Flow, facts: Facts) -> NodeNetwork | None:
             node = facts.peek(Derived.NODE_ADDRESS).get(str(Ip(family, item.value)))
         else:
             length = item.mask.bit_count()
-            node = facts.peek(Derived.POD_CIDR).get(str(Cidr(family, item.value, min(length, BITS[family]))))
+            home = facts.peek(Derived.POD_CIDR).get(str(Cidr(family, item.value, min(length, BITS[family]))))
+            node = home.node if home else None
         return networks.get(node) if node else None
     return None
 

@@ -19,7 +19,7 @@ from pipelines.addresses import BITS, Cidr, Interface, Ip, parse_interface, pars
 
 _DATAPATH_ID = re.compile(r"[0-9a-fA-F]{16}")
 _PORT_NAME = re.compile(r"[^\s/]{1,15}")  # what Linux takes for the name of an interface
-_OWN_PORTS = ("gw0", "tun0")
+_OWN_PORTS = ("gw0", "tun0", "LOCAL")
 
 
 def annotation(name: str) -> str:

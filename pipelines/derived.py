@@ -17,7 +17,7 @@ class Derived(StrEnum):
     MEMBER = "member"  # datapath id → Member
     NODE_ADDRESS = "node address"  # address → node name
     POD_CIDR_CLAIM = "podCIDR claim"  # prefix → (node, created)
-    POD_CIDR = "podCIDR"  # prefix → node name, none overlapping another
+    POD_CIDR = "podCIDR"  # prefix → PodCidr, none overlapping another
     POD_CIDR_LENGTHS = "podCIDR lengths"  # "" → the (family, length) pairs in use
     SEGMENT = "segment"  # segment name → True while a node is in it
     ZONE = "zone"  # topology zone → True while a node is in it
@@ -31,6 +31,11 @@ class Derived(StrEnum):
     ENDPOINT = "endpoint"  # the same form → Target
     SERVICE_RANGE = "service range"  # prefix → Cidr
     TRACKED = "tracked"  # prefix → Cidr or Ip: what host traffic is tracked with
+
+
+class PodCidr(NamedTuple):
+    cidr: Cidr
+    node: str
 
 
 class PeerMac(NamedTuple):

@@ -31,6 +31,7 @@ _PORTS = {"LOCAL": LOCAL_PORT, "IN_PORT": IN_PORT_ACTION, "CONTROLLER": CONTROLL
 _FAMILY = {Show.IP4: 4, Show.IP6: 6}
 _BY_MATCH = {words.match: field for field, words in WORDS.items() if words.match not in SHARED}
 _BY_ACTION = {words.action: field for field, words in WORDS.items()}
+_BY_ACTION["ip_proto"] = fields.IP_PROTO
 _BY_MOVE = {words.move: field for field, words in WORDS.items()}
 _FLAG = re.compile(r"([+-])(\[?\w+\]?)")
 _BITS = re.compile(r"(\w+)\[(?:(\d+)(?:\.\.(\d+))?)?\]")

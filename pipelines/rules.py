@@ -17,6 +17,7 @@ from pipelines.derived import (
     LocalPod,
     NodeNetwork,
     PeerMac,
+    PodCidr,
     ServiceBackends,
     Target,
     segments,
@@ -97,7 +98,7 @@ def pod_cidrs(key: str, settings: Settings, facts: Facts) -> Outcome:
         by_prefix.setdefault(coarse, []).append(cidr)
         owners[cidr] = name
         kept.append(cidr)
-        claims.append(Claim(Derived.POD_CIDR, str(cidr), name))
+        claims.append(Claim(Derived.POD_CIDR, str(cidr), PodCidr(cidr, name)))
     lengths = tuple(sorted({(cidr.family, cidr.length) for cidr in kept}))
     claims.append(Claim(Derived.POD_CIDR_LENGTHS, "", lengths))
     return Outcome(claims, problems)
@@ -111,7 +112,7 @@ def node_network(key: str, node: Node, facts: Facts) -> Outcome:
     mac, problems = _peer_mac(key, node, facts)
     network = NodeNetwork(
         key,
-        tuple(cidr for cidr in node.pod_cidrs if facts.get(Derived.POD_CIDR, str(cidr)) == key),
+        tuple(cidr for cidr in node.pod_cidrs if facts.get(Derived.POD_CIDR, str(cidr)) == PodCidr(cidr, key)),
         tuple(at.ip for at in node.addresses if facts.get(Derived.NODE_ADDRESS, str(at.ip)) == key),
         segments(node),
         mac,

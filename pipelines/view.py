@@ -8,7 +8,7 @@ features see; a FleetView simply has no node queries, so a fleet-wide unit canno
 from typing import Any
 
 from pipelines.addresses import Cidr, Ip
-from pipelines.derived import Derived, NodeNetwork, ServiceBackends, segment_family
+from pipelines.derived import Derived, NodeNetwork, PodCidr, ServiceBackends, segment_family
 from pipelines.model import Kind, Node, Port, Settings, port_key
 from pipelines.unit import Scope
 
@@ -47,15 +47,15 @@ class Facts:
         found: Port | None = self.get(Kind.PORT, port_key(node, name))
         return found
 
-    def pod_cidr(self, ip: Ip) -> tuple[Cidr, str] | None:
+    def pod_cidr(self, ip: Ip) -> PodCidr | None:
         """The podCIDR that an address lies in, and the node that has it."""
         for family, length in self.get(Derived.POD_CIDR_LENGTHS, "") or ():
             if family == ip.family:
                 shift = (32 if family == 4 else 128) - length
-                cidr = Cidr(family, ip.value >> shift << shift, length)
-                node: str | None = self.get(Derived.POD_CIDR, str(cidr))
-                if node is not None:
-                    return cidr, node
+                prefix = str(Cidr(family, ip.value >> shift << shift, length))
+                found: PodCidr | None = self.get(Derived.POD_CIDR, prefix)
+                if found is not None:
+                    return found
         return None
 
 

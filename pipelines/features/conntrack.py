@@ -1,7 +1,8 @@
 """Tables conntrack, conntrack_state and ct_commit: what is tracked, and what a connection's state means.
 
 Rule R1: a pair of addresses is tracked in both directions or in none. Host traffic is tracked with whatever
-may be an endpoint, a pod or a service; all other host traffic passes untouched.
+may be an endpoint, a pod or a service; all other host traffic passes untouched, whatever address of the host it
+is for.
 """
 
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from collections.abc import Iterator
 from pipelines import fields as f
 from pipelines.actions import Ct, Nat, load, move
 from pipelines.addresses import Cidr, Ip
-from pipelines.derived import Derived, NodeNetwork
+from pipelines.derived import Derived, NodeNetwork, PodCidr
 from pipelines.feature import Feature, unit
 from pipelines.fields import Entered, ct_state
 from pipelines.flow import Flow
@@ -29,11 +30,10 @@ def fixed_flows(settings: Settings, view: FleetView) -> Unit:
 
 
 def _tracking() -> Iterator[Flow]:
-    yield CONNTRACK.flow(50, (f.ENTERED_BY.eq(Entered.UPLINK), f.TO_NODE.eq(1)), goto(L2))
+    yield CONNTRACK.flow(50, (f.ENTERED_BY.eq(Entered.UPLINK),), goto(L2))
     yield CONNTRACK.flow(50, (f.ENTERED_BY.eq(Entered.LOCAL),), goto(L2))
     yield CONNTRACK.flow(10, (f.IP4,), _TRACK)
     yield CONNTRACK.flow(10, (f.IP6,), _TRACK)
-    yield CONNTRACK.flow(5, (f.ENTERED_BY.eq(Entered.UPLINK),), goto(L2))
 
 
 def _states() -> Iterator[Flow]:
@@ -74,6 +74,22 @@ def tracked_with(prefix: Cidr | Ip, view: FleetView) -> Unit:
     )
 
 
+def to_pods(pods: PodCidr, view: FleetView) -> Unit:
+    """Packets from the uplink, from anywhere, for pods."""
+    del view
+    return unit([_from_uplink(90, pods.cidr)])
+
+
+def to_services(cidr: Cidr, view: FleetView) -> Unit:
+    """Packets from the uplink, from anywhere, for services."""
+    del view
+    return unit([_from_uplink(91, cidr)])
+
+
+def _from_uplink(priority: int, cidr: Cidr) -> Flow:
+    return CONNTRACK.flow(priority, (f.ENTERED_BY.eq(Entered.UPLINK), *f.destination(cidr)), _TRACK)
+
+
 def forwarded_by_host(network: NodeNetwork, view: NodeView) -> Unit:
     """Packets of this node's pods that the host sends on: tracked when the pod sent them, not a second time."""
     del view
@@ -86,5 +102,7 @@ def forwarded_by_host(network: NodeNetwork, view: NodeView) -> Unit:
 FEATURES = (
     Feature("conntrack", 10, ScopeKind.FLEET, Kind.SETTINGS, fixed_flows),
     Feature("conntrack.tracked", 11, ScopeKind.FLEET, Derived.TRACKED, tracked_with),
+    Feature("conntrack.pods", 27, ScopeKind.FLEET, Derived.POD_CIDR, to_pods),
+    Feature("conntrack.services", 28, ScopeKind.FLEET, Derived.SERVICE_RANGE, to_services),
     Feature("conntrack.node", 12, ScopeKind.NODE, Derived.NODE_NETWORK, forwarded_by_host),
 )
