@@ -183,8 +183,13 @@ class Cluster:
         frames += wire.read(capture.path)
 
     @contextmanager
-    def streams(self, only: Collection[tuple[str, str]] | None = None, pause: float = 0.02) -> "Iterator[Streams]":
-        """TCP and UDP in both families along every kind of path, from before the block until after it."""
+    def streams(
+        self, only: Collection[tuple[str, str | world.Service]] | None = None, pause: float = 0.02
+    ) -> "Iterator[Streams]":
+        """TCP and UDP in both families along every kind of path, from before the block until after it.
+
+        `only`: those of these clients to these services or places, by name or not of this world.
+        """
         streams = Streams(self, STREAMS if only is None else only, pause)
         yield streams
         streams.end()
@@ -228,18 +233,19 @@ class Stream(Struct, frozen=True):
 class Streams:
     """`results` by label, once they have ended."""
 
-    def __init__(self, cluster: Cluster, pairs: Collection[tuple[str, str]], pause: float) -> None:
+    def __init__(self, cluster: Cluster, pairs: Collection[tuple[str, str | world.Service]], pause: float) -> None:
         self.results: dict[str, Stream] = {}
         self._labels: dict[str, list[str]] = {}
         wishes: dict[str, list[dict[str, object]]] = {}
-        for client, target in pairs:
-            at = world.SERVICES.get(target) or world.PLACES[target]
+        for number, (client, target) in enumerate(pairs):
+            at = target if isinstance(target, world.Service) else world.SERVICES.get(target) or world.PLACES[target]
             for protocol in world.PROTOCOLS:
-                port = world.PORTS[protocol].port if target in world.SERVICES else world.PORTS[protocol].target
+                of = world.PORTS[protocol]
+                port = of.port if isinstance(at, world.Service) else of.target
                 for family in sorted(set(at.addresses) & set(world.PLACES[client].addresses)):
                     wish = {"protocol": protocol, "host": at.addresses[family], "port": port, "pause": pause}
                     wishes.setdefault(client, []).append(wish)
-                    self._labels.setdefault(client, []).append(f"{client} → {target} {protocol}{family}")
+                    self._labels.setdefault(client, []).append(f"{client} → {at.name} {protocol}{family} #{number}")
         self._running = {}
         for client, wish_list in wishes.items():
             process = cluster.lab.popen(client, sys.executable, "-IS", str(HERE / "stream.py"))
