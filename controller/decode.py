@@ -225,6 +225,8 @@ def _nat(data: bytes) -> Nat:
         if present & bit:
             numbers.append(int.from_bytes(data[position : position + 2]))
             position += 2
+    if side and not present:
+        ip = Ip(4, 0)  # or IPv6: the zero address is written as no range (`instructions`)
     return Nat(side, ip, *numbers)
 
 

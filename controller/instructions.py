@@ -159,11 +159,11 @@ def _nat(nat: Nat) -> bytes:
     if nat.side not in _NAT_SIDES or (nat.side == "") != (nat.ip is None):
         raise ValueError(f"nat wants side src or dst with an address, or neither: {nat}")
     present, body = 0, b""
-    if nat.ip is not None:
+    if nat.ip is not None and nat.ip.value:  # Open vSwitch refuses the zero address on the wire: it stands for no range
         present = IP4_MIN if nat.ip.family == 4 else IP6_MIN
         body = nat.ip.value.to_bytes(4 if nat.ip.family == 4 else 16, "big")
     if nat.port is not None:
-        if nat.ip is None or not 0 < nat.port <= 0xFFFF:
+        if not present or not 0 < nat.port <= 0xFFFF:
             raise ValueError(f"nat wants a port from 1 to 65535 beside an address: {nat}")
         present |= PORT_MIN
         body += _port(nat.port)

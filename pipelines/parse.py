@@ -22,7 +22,7 @@ from pipelines.actions import (
     SetField,
     ToGroup,
 )
-from pipelines.addresses import parse_ip, parse_mac, prefix_mask
+from pipelines.addresses import Ip, parse_ip, parse_mac, prefix_mask
 from pipelines.fields import Field, Item, Part, Show
 from pipelines.flow import Bucket, Flow, Group, match
 from pipelines.words import FLAGS, FRAGMENTS, PROTOCOLS, SHARED, WORDS
@@ -302,6 +302,8 @@ def _ct(text: str) -> Ct:
 def _nat(text: str) -> Nat:
     if text == "nat":
         return Nat()
+    if text in ("nat(src)", "nat(dst)"):
+        return Nat(text[4:7], Ip(4, 0))
     found = _NAT.fullmatch(text[len("nat(") : -1])
     if not found:
         raise TextError(f"{text!r} is not a translation")

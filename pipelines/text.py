@@ -275,6 +275,8 @@ def _ct_text(ct: Ct) -> str:
 def _nat_text(nat: Nat) -> str:
     if nat.ip is None:
         return "nat"
+    if not nat.ip.value:
+        return f"nat({nat.side})"  # the zero address keeps the address: on the wire it is no range
     address = _ip_text(nat.ip)
     if nat.ip.family == 6 and nat.port is not None:
         address = f"[{address}]"

@@ -159,7 +159,8 @@ class Wire:
         return errors
 
     def install(self, unit: EncodedUnit) -> list[SwitchError]:
-        return self.bundle([thing.message for thing in (*unit.groups.values(), *unit.flows.values())])
+        groups = [group.message for group in unit.groups.values()]
+        return self.bundle([*groups, *(flow.message for flow in unit.flows.values())])
 
     def flows(self) -> dict[bytes, FlowRow]:
         parts = self.parts(encode.flow_desc_request(self.xid()))

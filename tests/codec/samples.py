@@ -60,7 +60,7 @@ CONTEXTS: dict[str, tuple[tuple[Item, ...], tuple[Field, ...]]] = {
     "na": (NA, (*IP6_FIELDS, *ND_FIELDS, fields.ND_TLL)),
     "arp": ((ARP,), ARP_FIELDS),
 }
-REGISTERS = (*fields.REGS, *fields.XREGS, *fields.XXREGS)
+REGISTERS: tuple[Field, ...] = (*fields.REGS, *fields.XREGS, *fields.XXREGS)
 ALWAYS = (fields.IN_PORT, fields.ETH_SRC, fields.ETH_DST, fields.VLAN_TCI, *REGISTERS)
 CONNECTION = (fields.CT_STATE, fields.CT_MARK, fields.CT_LABEL)
 
@@ -68,12 +68,25 @@ VLANS = ((0, 0x1FFF), (0, 0xFFFF), (0x1005, 0x1FFF), (0x7005, 0xFFFF), (0x1000, 
 FRAGMENTS = ((0, 3), (1, 1), (1, 3), (3, 3), (0, 2))
 STATES = ("+trk", "-trk", "+new+trk", "+new+trk+dnat", "+est+trk", "-new+est-rpl+trk", "+inv+trk", "+rel+rpl+trk-snat")
 LATER = 3
-PORTS_AND_FLAGS = {*TCP_FIELDS, *UDP_FIELDS, *SCTP_FIELDS, fields.ICMP_TYPE, fields.ICMP6_TYPE, fields.ICMP6_CODE}
+PORTS_AND_FLAGS: set[Field | Part] = {
+    *TCP_FIELDS,
+    *UDP_FIELDS,
+    *SCTP_FIELDS,
+    fields.ICMP_TYPE,
+    fields.ICMP6_TYPE,
+    fields.ICMP6_CODE,
+}
 NOT_SET = {fields.IN_PORT, fields.ETH_TYPE, fields.IP_PROTO, fields.IP_FRAG, fields.TCP_FLAGS}
 # numbers of ports that a switch takes whether it has them or not
 PORTS = st.one_of(st.integers(1, 0xFEFF), st.just(LOCAL_PORT))
-PARTS = [part for part in (*fields.PARTS, fields.CONNECTION_FACTS, fields.ENDPOINT4) if part.field in REGISTERS]
-CT_PARTS = [part for part in (*fields.PARTS, fields.CT_CONNECTION_FACTS) if part.field in CONNECTION]
+PARTS: list[Field | Part] = [
+    part for part in (*fields.PARTS, fields.CONNECTION_FACTS, fields.ENDPOINT4) if part.field in REGISTERS
+]
+CT_PARTS: list[Field | Part] = [
+    part for part in (*fields.PARTS, fields.CT_CONNECTION_FACTS) if part.field in CONNECTION
+]
+CT_SETTABLE: list[Field | Part] = [*CT_PARTS, fields.CT_MARK, fields.CT_LABEL]
+REGISTER_SETTABLE: list[Field | Part] = [*PARTS, *REGISTERS]
 
 
 def values(field: Field | Part) -> SearchStrategy[int]:
@@ -133,7 +146,9 @@ def set_fields(field: Field | Part) -> SearchStrategy[SetField]:
 def translations(draw: DrawFn, family: int) -> Nat:
     if draw(st.booleans()):
         return Nat()
-    ip = Ip(family, draw(st.integers(1, (1 << (32 if family == 4 else 128)) - 2)))
+    ip = Ip(family, draw(st.integers(0, (1 << (32 if family == 4 else 128)) - 2)))
+    if not ip.value:
+        return Nat(draw(st.sampled_from(("src", "dst"))), ip)
     first = draw(st.one_of(st.none(), st.integers(1, 65000)))
     last = draw(st.one_of(st.none(), st.integers(first + 1, 65535))) if first else None
     return Nat(draw(st.sampled_from(("src", "dst"))), ip, first, last)
@@ -146,7 +161,7 @@ def trackings(draw: DrawFn, family: int) -> Ct:
     if not draw(st.booleans()):
         return Ct(zone, table, nat=draw(st.sampled_from((None, Nat()))))
     inner = st.one_of(
-        st.sampled_from([*CT_PARTS, fields.CT_MARK, fields.CT_LABEL]).flatmap(set_fields),
+        st.sampled_from(CT_SETTABLE).flatmap(set_fields),
         st.sampled_from(
             [Move(fields.ETH_SRC, fields.CT_CLIENT_MAC), Move(fields.CONNECTION_FACTS, fields.CT_CONNECTION_FACTS)]
         ),
@@ -157,8 +172,8 @@ def trackings(draw: DrawFn, family: int) -> Ct:
 
 def actions(context: str) -> SearchStrategy[tuple[Action, ...]]:
     own = [field for field in CONTEXTS[context][1] if field not in NOT_SET]
-    settable = [fields.ETH_SRC, fields.ETH_DST, *REGISTERS, *PARTS, *own * 3]
-    places = [fields.ETH_SRC, fields.ETH_DST, *CONNECTION, *REGISTERS, *PARTS, *own * 2]
+    settable: list[Field | Part] = [fields.ETH_SRC, fields.ETH_DST, *REGISTERS, *PARTS, *own * 3]
+    places: list[Field | Part] = [fields.ETH_SRC, fields.ETH_DST, *CONNECTION, *REGISTERS, *PARTS, *own * 2]
     pairs = [
         Move(source, target)
         for source in places
@@ -181,6 +196,12 @@ def actions(context: str) -> SearchStrategy[tuple[Action, ...]]:
     return st.tuples(st.booleans(), several).map(lambda drawn: ((Meter(METER),) if drawn[0] else ()) + tuple(drawn[1]))
 
 
+def _names(action: Action) -> set[Field | Part]:
+    if isinstance(action, SetField):
+        return {action.field}
+    return {action.source, action.target} if isinstance(action, Move) else set()
+
+
 @st.composite
 def flows(draw: DrawFn) -> Flow:
     context = draw(st.sampled_from(sorted(CONTEXTS)))
@@ -188,6 +209,8 @@ def flows(draw: DrawFn) -> Flow:
     end: tuple[Action, ...] = draw(st.one_of(st.just(()), st.integers(table + 1, 253).map(lambda to: (Goto(to),))))
     conditions_ = draw(matches(context))
     done = draw(actions(context))
+    if any(item.field is fields.IP_FRAG and item.value == LATER for item in conditions_):
+        done = tuple(action for action in done if not _names(action) & PORTS_AND_FLAGS)
     if fields.ct_state("+inv+trk") in conditions_:  # what is invalid cannot be committed
         done = tuple(action for action in done if not (isinstance(action, Ct) and action.commit))
     return Flow(
@@ -213,7 +236,7 @@ HASHABLE = (
 @st.composite
 def groups(draw: DrawFn) -> Group:
     action = st.one_of(
-        st.sampled_from([*PARTS, *REGISTERS]).flatmap(set_fields),
+        st.sampled_from(REGISTER_SETTABLE).flatmap(set_fields),
         st.integers(0, 253).map(Resubmit),
     )
     numbers = draw(st.lists(st.integers(0, 0xFFFFFEFF), max_size=5, unique=True))

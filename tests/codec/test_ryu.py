@@ -6,6 +6,7 @@ Ryu cannot: nd_reserved, nd_options_type, 64-bit registers as one field, NAT fol
 
 import struct
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from ryu.ofproto import ofproto_v1_5 as ofproto
@@ -123,7 +124,7 @@ def ryu_ct(flags, zone, table, *inner):
     return parser.NXActionCT(flags, "", zone, table, 0, list(inner))
 
 
-PAIRS = {
+PAIRS: dict[str, tuple[actions.Action, Any]] = {
     "output": (actions.Output(5), parser.OFPActionOutput(5, 0)),
     "local": (actions.Output(actions.LOCAL_PORT), parser.OFPActionOutput(ofproto.OFPP_LOCAL, 0)),
     "in_port": (actions.Output(actions.IN_PORT_ACTION), parser.OFPActionOutput(ofproto.OFPP_IN_PORT, 0)),
