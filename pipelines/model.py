@@ -161,7 +161,7 @@ class Settings(Struct, frozen=True, gc=False):
     mac_sources: tuple[MacSource, ...] = (MacSource.SWITCH, MacSource.ANNOTATION)
     virtual_ip4: Ip = parse_ip("169.254.0.253")
     virtual_ip6: Ip = parse_ip("fd00:5b::fd")
-    endpoints_per_service_port: int = 1000  # a group has to fit in one OpenFlow message
+    endpoints_per_service_port: int = 900  # a group of IPv6 endpoints has to fit in one OpenFlow message
 
 
 class Port(Struct, frozen=True, gc=False):
