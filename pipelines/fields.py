@@ -140,6 +140,7 @@ L4_DST = {TCP: TCP_DST, UDP: UDP_DST, SCTP: SCTP_DST}
 L4_SRC = {TCP: TCP_SRC, UDP: UDP_SRC, SCTP: SCTP_SRC}
 
 MULTICAST = 1 << 40  # the group bit of a MAC
+TAGGED = VLAN_TCI.masked(0x1000, 0x1000)
 TCP_SYN = 0x002
 
 CT_STATE_BITS = {"new": 1, "est": 2, "rel": 4, "rpl": 8, "inv": 16, "trk": 32, "snat": 64, "dnat": 128}

@@ -139,8 +139,8 @@ SPOOF_GUARD = _table(
     "spoof_guard",
     Stage.VALIDATION,
     "A pod sends only with its own MAC and addresses, in Ethernet, ARP, neighbour discovery, IPv4 and IPv6; "
-    "no router advertisements, redirects or DHCP server replies from pods.",
-    matches=_these(f.IN_PORT, f.ENTERED_BY, f.UDP_SRC) | _ETHERNET | _IP | _ARP | _ND,
+    "no VLAN tags, router advertisements, redirects or DHCP server replies from pods.",
+    matches=_these(f.IN_PORT, f.VLAN_TCI, f.ENTERED_BY, f.UDP_SRC) | _ETHERNET | _IP | _ARP | _ND,
     goes=(10, 12, 20),
 )
 ARP = _table(

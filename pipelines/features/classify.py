@@ -16,7 +16,6 @@ from pipelines.view import NodeView
 
 ND_TYPES = range(133, 138)  # router and neighbour solicitation and advertisement, redirect (RFC 4861)
 _MULTICAST = f.ETH_DST.masked(f.MULTICAST, f.MULTICAST)
-_TAGGED = f.VLAN_TCI.masked(0x1000, 0x1000)
 
 
 def node_ports(network: NodeNetwork, view: NodeView) -> Unit:
@@ -44,7 +43,7 @@ def _enter(priority: int, conditions: tuple[f.Item, ...], entered: Entered, *fac
 
 def _uplink(uplink: Port) -> Iterator[Flow]:
     at = f.IN_PORT.eq(uplink.number)
-    yield CLASSIFY.flow(300, (at, _TAGGED), Output(LOCAL_PORT))
+    yield CLASSIFY.flow(300, (at, f.TAGGED), Output(LOCAL_PORT))
     yield from _neighbor_messages(uplink.number, Entered.UPLINK)
     yield _enter(150, (at, f.ETH_DST.eq(uplink.mac)), Entered.UPLINK)
     yield CLASSIFY.flow(150, (at, _MULTICAST), Output(LOCAL_PORT))
@@ -53,7 +52,7 @@ def _uplink(uplink: Port) -> Iterator[Flow]:
 
 def _local(uplink: Port, own: list[Ip]) -> Iterator[Flow]:
     at = f.IN_PORT.eq(LOCAL_PORT)
-    yield CLASSIFY.flow(300, (at, _TAGGED), Output(uplink.number))
+    yield CLASSIFY.flow(300, (at, f.TAGGED), Output(uplink.number))
     yield from _neighbor_messages(LOCAL_PORT, Entered.LOCAL)
     yield CLASSIFY.flow(160, (at, _MULTICAST), Output(uplink.number))
     yield from _own_sources(at, Entered.LOCAL, own)
@@ -62,6 +61,7 @@ def _local(uplink: Port, own: list[Ip]) -> Iterator[Flow]:
 
 def _gateway(gateway: Port, own: list[Ip]) -> Iterator[Flow]:
     at = f.IN_PORT.eq(gateway.number)
+    yield CLASSIFY.flow(300, (at, f.TAGGED))
     yield from _neighbor_messages(gateway.number, Entered.GATEWAY)
     yield CLASSIFY.flow(160, (at, _MULTICAST))
     yield from _own_sources(at, Entered.GATEWAY, own)

@@ -31,7 +31,16 @@ def pod_neighbors(pod: LocalPod, view: NodeView) -> Unit:
     if port is None:
         return EMPTY
     ips = [*pod.ips, link_local(pod.mac)] if any(ip.family == 6 for ip in pod.ips) else pod.ips
-    return unit(flow for ip in ips for flow in _switched(ip, _INSIDE, port.number))
+    flows = [flow for ip in ips for flow in _switched(ip, _INSIDE, port.number)]
+    if any(ip.family == 4 for ip in pod.ips):
+        flows += _probe_answers(pod.mac, port.number)
+    return unit(flows)
+
+
+def _probe_answers(mac: int, port: int) -> Iterator[Flow]:
+    """Who has no address yet and asks whether one is free is answered by MAC alone (RFC 5227)."""
+    for by in _INSIDE:
+        yield ARP.flow(100, (f.ENTERED_BY.eq(by), f.ARP, f.ARP_TPA.eq(0), f.ARP_THA.eq(mac)), Output(port))
 
 
 def _switched(ip: Ip, entered: tuple[Entered, ...], port: int) -> Iterator[Flow]:

@@ -21,11 +21,12 @@ def _icmp6(kind: int) -> tuple[f.Item, ...]:
 
 
 def never_from_pods(settings: Settings, view: FleetView) -> Unit:
-    """Router advertisements, redirects, DHCP server replies and multicast from pods."""
+    """Tagged frames, router advertisements, redirects, DHCP server replies and multicast from pods."""
     del settings, view
     dhcp = [(f.IP4, f.IP_PROTO.eq(f.UDP), f.UDP_SRC.eq(67)), (f.IP6, f.IP_PROTO.eq(f.UDP), f.UDP_SRC.eq(547))]
     forbidden = [_icmp6(ROUTER_ADVERTISEMENT), _icmp6(REDIRECT), *dhcp]
     flows = [SPOOF_GUARD.flow(220, conditions) for conditions in forbidden]
+    flows.append(SPOOF_GUARD.flow(230, (f.TAGGED,)))  # a tag would leave by the uplink as it is: into another VLAN
     flows.append(SPOOF_GUARD.flow(160, (f.ETH_DST.masked(f.MULTICAST, f.MULTICAST),)))
     return unit(flows)
 
