@@ -122,7 +122,7 @@ class Connection:
             self.post(encode.hello_failed(self._greeting.xid, reason))
             eventlet.sleep(0.1)  # let the error leave before the connection does
             self.close(reason)
-            self._check()
+            raise ConnectionLost(reason)  # also when the switch, which has seen our hello, was first to close
         eventlet.spawn_n(self._run, self._keep_alive)
 
     def close(self, reason: str) -> None:

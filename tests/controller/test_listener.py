@@ -158,3 +158,14 @@ def test_fifty_switches_are_fed_from_units_encoded_once():
     assert all(world.agrees(fake) for fake in fakes)
     assert world.fleet.encoded_flows == 200
     assert sum(row.flow_mods_sent for row in world.switches.sessions()) == 50 * 200
+
+
+def test_switch_that_speaks_another_version_and_leaves_first_is_told_what_to_do(world, caplog):
+    listener = Listener(("127.0.0.1", 0), world.switches)
+    listener.start()
+    client = eventlet.connect(listener.address)
+    client.sendall(bytes.fromhex("04000010000000010001000800000010"))  # hello with a bitmap of OpenFlow 1.3 alone
+    client.close()
+    until(lambda: "was not accepted" in caplog.text)
+    assert "speaks OpenFlow 1.3, not OpenFlow 1.5: set protocols=OpenFlow15 on its bridge" in caplog.text
+    listener.close()
