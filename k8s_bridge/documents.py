@@ -1,7 +1,8 @@
 """The documents of one YAML or JSON file, as plain Python values, each with the line it starts on.
 
 YAML is read as Kubernetes reads it: times and sexagesimal numbers (10:20:30:40:50:10 is a MAC address, not an
-integer) stay text, and a key that occurs twice is an error, since one of the two would be lost silently.
+integer) stay text, and a key that occurs twice is an error, since one of the two would be lost silently. Aliases that
+would multiply without end are one as well: a page of text must not become more than a machine can hold.
 """
 
 import io
@@ -17,6 +18,7 @@ from k8s_bridge.slices import Pause, no_pause
 
 _MERGE = "tag:yaml.org,2002:merge"
 SUFFIXES = (".yaml", ".yml", ".json")
+MOST_NODES = 1_000_000  # values of a document in which aliases are used, each counted as often as it is named
 
 
 class Document(NamedTuple):
@@ -42,6 +44,8 @@ def documents(name: str, content: bytes, pause: Pause = no_pause) -> Iterator[Do
         raise BrokenFile(line, f"not UTF-8 (byte {error.start})") from error
     try:
         yield from _json(text, pause) if name.endswith(".json") else _yaml(text, pause)
+    except BrokenFile:
+        raise
     except json.JSONDecodeError as error:
         raise BrokenFile(error.lineno, error.msg) from error
     except yaml.MarkedYAMLError as error:
@@ -94,15 +98,49 @@ def _skip_space(text: str, position: int) -> int:
 
 def _yaml(text: str, pause: Pause) -> Iterator[Document]:
     loader = _Loader(_PausingText(text, pause), pause)
+    anchors = "&" in text
     try:
         while loader.check_node():
             node = loader.get_node()
+            if anchors and node is not None:
+                _check_size(node, pause)
             content = loader.construct_document(node)
             loader.forget()
             if node is not None and content is not None:
                 yield Document(node.start_mark.line + 1, content)
     finally:
         loader.dispose()
+
+
+def _check_size(root: yaml.Node, pause: Pause) -> None:
+    """Raises BrokenFile when aliases make more of a document than MOST_NODES values, or put one into itself."""
+    line = root.start_mark.line + 1
+    sizes: dict[int, int] = {}  # by identity; 0 while the node's parts are being counted
+    work = [root]
+    while work:
+        pause()
+        node = work[-1]
+        parts = _parts(node)
+        if id(node) not in sizes:
+            sizes[id(node)] = 0
+            if any(sizes.get(id(part)) == 0 for part in parts):
+                raise BrokenFile(line, "nested without end: an alias stands inside of what it names")
+            work += [part for part in parts if id(part) not in sizes]
+            continue
+        work.pop()
+        if sizes[id(node)]:
+            continue  # named more than once
+        sizes[id(node)] = 1 + sum(sizes[id(part)] for part in parts)
+        if sizes[id(node)] > MOST_NODES:
+            raise BrokenFile(line, f"aliases make more than {MOST_NODES} values of it")
+
+
+def _parts(node: yaml.Node) -> list[yaml.Node]:
+    if isinstance(node, yaml.SequenceNode):
+        return list(node.value)
+    if isinstance(node, yaml.MappingNode):
+        return [part for pair in node.value for part in pair]
+    return []
 
 
 class _PausingText(io.StringIO):

@@ -24,6 +24,9 @@ _SPECIAL: tuple[tuple[Cidr, str], ...] = tuple(
         ("ff00::/8", "multicast"),
     )
 )
+MOST_PROBLEMS = 50  # of one object; an annotation may hold a megabyte, and each problem becomes a line of the log
+LONGEST_REASON = 300  # characters, of which a value may be all
+
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 NAME_RULE = "is not a Kubernetes name (lower-case letters, digits, '-' and '.', at most 253)"
 
@@ -31,6 +34,11 @@ NAME_RULE = "is not a Kubernetes name (lower-case letters, digits, '-' and '.', 
 def valid_name(text: str) -> bool:
     """Whether `text` is a DNS subdomain, as names of objects are (RFC 1123)."""
     return _NAME.fullmatch(text) is not None
+
+
+def shortened(text: str, most: int = LONGEST_REASON) -> str:
+    """Begin and end of a text that is too long to be read."""
+    return text if len(text) <= most else f"{text[: most // 2]} … {text[-most // 2 :]}"
 
 
 class Findings:
@@ -42,7 +50,12 @@ class Findings:
         self._problems: list[Problem] = []
 
     def add(self, field: str, reason: str) -> None:
-        self._problems.append(Problem(self._kind, self._key, field, reason))
+        """The first MOST_PROBLEMS count, and one line stands for the others."""
+        if len(self._problems) > MOST_PROBLEMS:
+            return
+        if len(self._problems) == MOST_PROBLEMS:
+            field, reason = "object", f"has more than {MOST_PROBLEMS} problems; the others are not listed"
+        self._problems.append(Problem(self._kind, self._key, field, shortened(reason)))
 
     @property
     def problems(self) -> tuple[Problem, ...]:

@@ -19,6 +19,7 @@ from pipelines.addresses import BITS, Cidr, Interface, Ip, parse_interface, pars
 
 _DATAPATH_ID = re.compile(r"[0-9a-fA-F]{16}")
 _PORT_NAME = re.compile(r"[^\s/]{1,15}")  # what Linux takes for the name of an interface
+MOST_ENTRIES = 64  # of an annotation that is a list: no host has more, and it must not take long to read
 _OWN_PORTS = ("gw0", "tun0", "LOCAL")
 
 
@@ -114,7 +115,10 @@ def _listed(findings: Findings, name: str, value: object) -> list[tuple[str, str
     text = findings.text(annotation(name), value)
     if text is None:
         return []
-    return [(annotation(name), entry.strip()) for entry in text.split(",") if entry.strip()]
+    entries = [entry.strip() for entry in text.split(",", MOST_ENTRIES + 1) if entry.strip()]
+    if len(entries) > MOST_ENTRIES:
+        findings.add(annotation(name), f"has more than {MOST_ENTRIES} entries; only the first are used")
+    return [(annotation(name), entry) for entry in entries[:MOST_ENTRIES]]
 
 
 def _interface(findings: Findings, field: str, text: str) -> Interface | None:

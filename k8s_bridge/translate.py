@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from k8s_bridge import node_facts, shapes
-from k8s_bridge.findings import NAME_RULE, Findings, valid_name
+from k8s_bridge.findings import NAME_RULE, Findings, shortened, valid_name
 from pipelines.addresses import Cidr, Ip
 from pipelines.model import (
     Endpoint,
@@ -101,7 +101,7 @@ def _identified(kind: Kind, identity: shapes.Identity) -> Translated:
         return _nameless(kind, "metadata.name", "required")
     for field, text in (("metadata.name", name), ("metadata.namespace", namespace or "default")):
         if not valid_name(text):
-            return _nameless(kind, field, f"{text!r} {NAME_RULE}")
+            return _nameless(kind, field, f"{shortened(text)!r} {NAME_RULE}")
     return Translated(kind, object_key(kind, namespace, name), None, identity.metadata.resource_version or "")
 
 
