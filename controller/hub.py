@@ -4,6 +4,7 @@ One thread runs everything, so nothing may hold it for longer than a slice (20 m
 woken by state, not by messages: a bell that was rung before anyone listened still counts.
 """
 
+from collections import deque
 from time import monotonic, perf_counter
 
 import eventlet
@@ -55,6 +56,33 @@ class Bell:
         return rung
 
 
+class Turns:
+    """One after the other: of all who rest, each turn of the hub wakes one.
+
+    Fifty switches that are synced at once would otherwise each take a slice in every turn, and keep an echo, a
+    packet-in or a request waiting for all fifty.
+    """
+
+    def __init__(self) -> None:
+        self._resting: deque[Event] = deque()
+
+    def wait(self) -> None:
+        event = Event()
+        self._resting.append(event)
+        if len(self._resting) == 1:
+            eventlet.spawn_n(self._wake_in_turn)
+        event.wait()
+
+    def _wake_in_turn(self) -> None:
+        while self._resting:
+            self._resting[0].send(True)
+            eventlet.sleep(0)
+            self._resting.popleft()
+
+
+_TURNS = Turns()
+
+
 class Slices:
     """Call it often in a long piece of work: it lets the others run whenever a slice is over."""
 
@@ -67,7 +95,7 @@ class Slices:
             self.rest()
 
     def rest(self) -> None:
-        eventlet.sleep(0)
+        _TURNS.wait()
         self._began = perf_counter()
 
 

@@ -279,6 +279,7 @@ class Session:
         self._enter(State.SYNCING)
         self.writer.prepare()
         self.writer.exceptions.clear()
+        self.pause.rest()  # many switches may have come to this point at once
         scopes = self._member_scopes()
         position = self.fleet.desired(scopes)
         self._settle(rows, position, scopes, frozenset())
