@@ -2,7 +2,8 @@
 
 An API server that answers with half a list, or a manifest directory that was not mounted, makes most flows of
 a switch look superfluous. Then what is missing is added at once and what is too much is kept, until a second
-look some time later, with the source in sync, comes to the same answer, or a person confirms.
+look some time later, with the source in sync, comes to the same answer, or a person confirms. While the source
+knows that objects may be missing (a manifest that was broken at the start), it is not a matter of how many.
 """
 
 from msgspec import Struct
@@ -38,8 +39,12 @@ class Guard:
             self._confirmed = True
 
     def allows(self, removals: int, read: int, now: float, in_sync: bool) -> bool:
-        """Whether `removals` of `read` flows and groups may go now; when not, they are held."""
-        if removals <= self._rule.least or removals <= self._rule.share * read:
+        """Whether `removals` of `read` flows and groups may go now; when not, they are held.
+
+        `in_sync`: the source has no reason to think that objects are missing.
+        """
+        few = removals <= self._rule.least or removals <= self._rule.share * read
+        if not removals or (few and in_sync):
             self._release()
             return True
         second_look = self._since is not None and now >= self._since + self._rule.delay and in_sync

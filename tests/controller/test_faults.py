@@ -376,6 +376,23 @@ def test_b76_first_sync_that_would_remove_much_adds_and_holds(agree):
     assert len(fake.tables.flows) == 1
 
 
+def test_b76_source_that_misses_objects_removes_not_even_a_single_flow():
+    world, fake = World(), switch()
+    world.start(BEFORE, 1)
+    world.connect(fake)
+    before = dict(fake.tables.flows)
+    world.unplug(fake)
+    in_sync = False
+    world.fleet.in_sync = lambda: in_sync
+    world.publish({next(iter(BEFORE)): None})
+    world.connect(fake)
+    eventlet.sleep(0.5)
+    assert fake.tables.flows.keys() == before.keys()
+    assert world.row(fake).held_removals > 0
+    in_sync = True
+    until(lambda: world.row(fake).held_removals == 0 and world.agrees(fake))
+
+
 def test_guard_lets_go_when_the_removals_are_wanted_again():
     world, fake = World(), switch()
     many = {key("route", str(number)): route(f"10.14.{number}.0") for number in range(100)}
