@@ -140,7 +140,8 @@ class Manifests:
             self.path(kind, name).unlink()
 
     def get(self, kind: str, name: str) -> Object:
-        return json.loads(self.path(kind, name).read_text())
+        found: Object = json.loads(self.path(kind, name).read_text())
+        return found
 
     def path(self, kind: str, name: str) -> Path:
         return self.directory / f"{kind.lower()}-{name}.yaml"

@@ -3,7 +3,7 @@
 import json
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -69,7 +69,7 @@ def refused(answers: list[Answer]) -> bool:
     return {answer.error for answer in answers} == {"ECONNREFUSED"}
 
 
-def service(name: str, endpoints: dict[str, tuple[str, ...]], families: tuple[int, ...] = FAMILIES) -> Service:
+def service(name: str, endpoints: Mapping[str, tuple[str, ...]], families: tuple[int, ...] = FAMILIES) -> Service:
     return Service(name, 200, endpoints, families)
 
 
@@ -111,7 +111,7 @@ def test_connection_of_a_host_keeps_its_translation_when_the_mac_comes(cluster: 
     cluster.put(world.node_object("n2", mac=None))
     wanted = [
         Probe(p, a, 80, requests=60, pause=0.03) for p in PROTOCOLS for a in SERVICES["only-e"].addresses.values()
-    ]  # type: ignore[arg-type]
+    ]
     running = cluster.lab.start_probes("n1", wanted)
     time.sleep(0.5)
     cluster.put(world.node_object("n2"))

@@ -132,16 +132,17 @@ def test_directory_that_is_emptied_or_gone_removes_nothing(cluster: Cluster, fil
     """B76: not a packet is lost, and somebody is told."""
     before, sent = held(cluster), cluster.sent()
     directory = cluster.manifests.directory
+    away = directory.with_name("away")
     with cluster.streams() as streams:
-        for name in files:
-            (directory / name).unlink()
-        cluster.wait(lambda: cluster.product.get("/v1/problems"), "the problem to be told")
-        directory.rename(directory.with_name("away"))
-        cluster.wait(lambda: "cannot be read" in log(cluster.product), "the next one to be told")
+        directory.rename(away)
+        cluster.wait(lambda: "cannot be read" in log(cluster.product), "its absence to be told")
         assert held(cluster) == before
-        directory.with_name("away").rename(directory)
-        for name, content in files.items():
-            (directory / name).write_bytes(content)
+        directory.mkdir()
+        cluster.wait(lambda: "holds no manifest" in log(cluster.product), "its emptiness to be told")
+        assert "holds no manifest" in str(cluster.product.get("/v1/problems"))
+        assert held(cluster) == before
+        for name in sorted(files):  # it fills again, a file at a time
+            (directory / name).write_bytes(files[name])
         cluster.wait(lambda: not cluster.product.get("/v1/problems"), "all to be well")
         cluster.level()
         assert (held(cluster), cluster.sent()) == (before, sent)

@@ -43,7 +43,7 @@ def test_unused_addresses_and_ports_are_refused_at_once(cluster: Cluster) -> Non
     """B22, rule R9: TCP by a reset, UDP by an ICMP error, for pods and for the node's own processes."""
     wishes = {
         client: [
-            Probe(protocol, address, 9999, timeout=3)  # type: ignore[arg-type]
+            Probe(protocol, address, 9999, timeout=3)
             for family in FAMILIES
             for address in addresses(client, family)
             for protocol in PROTOCOLS
@@ -63,7 +63,7 @@ def test_unready_and_missing_endpoints_are_refused_at_once(cluster: Cluster) -> 
     """B27."""
     wishes = {
         client: [
-            Probe(protocol, SERVICES[name].addresses[family], 80, timeout=3)  # type: ignore[arg-type]
+            Probe(protocol, SERVICES[name].addresses[family], 80, timeout=3)
             for name in ("none", "unready")
             for family in FAMILIES
             if family in world.PLACES[client].addresses
@@ -196,3 +196,16 @@ def test_udp_refusals_have_the_right_sender(cluster: Cluster) -> None:
         errors: list[Frame] = [frame for frame in seen if frame.source == address]
         assert [frame.ports for frame in errors] == [(3, 3) if family == 4 else (1, 4)]
         assert errors[0].src == "0a:58:0a:0a:01:01"
+
+
+def test_datagrams_in_fragments_arrive_or_are_dropped_and_never_go_astray(cluster: Cluster) -> None:
+    """Plain ones arrive. Open vSwitch sees no ports in a service's: their connection cannot be begun by one."""
+    with cluster.watched("n1", "eth1", "net 10.96.0.0/16 or net fd00:96::/112") as on_wire:
+        for client in ("a", "n1", "d"):
+            plain = [Probe("udp", address, 5353, size=4000, timeout=3) for address in PODS["c"].addresses.values()]
+            to_service = [
+                Probe("udp", address, 80, size=4000, timeout=0.5) for address in SERVICES["only-e"].addresses.values()
+            ]
+            errors = [answer.error for answer in cluster.lab.probe(client, plain + to_service)]
+            assert errors == ["", "", "timeout", "timeout"]
+    assert on_wire == []

@@ -120,6 +120,23 @@ def test_tables_flushed_by_hand_are_found_and_filled_at_the_next_connection(clus
     cluster.check_paths()
 
 
+def test_flows_of_an_older_version_go_and_those_of_others_stay(cluster: Cluster) -> None:
+    """B72: own flows are known by their cookie, whoever wrote them; all others are none of our business."""
+    before = held(cluster)
+    old = [f"cookie={0x5B << 56 | number:#x},table=60,priority={number},udp,actions=drop" for number in range(1, 9)]
+    foreign = "cookie=0x77,table=60,priority=100,udp,actions=drop"
+    for flow in (*old, foreign):
+        cluster.lab.ofctl("n1", "add-flow", BRIDGE, flow)
+    with cluster.streams() as streams:
+        cluster.product.restart()
+        cluster.ready()
+    assert [flow for flow in cluster.flows("n1") if "table=60" in flow and "cookie=0x77" not in flow] == []
+    assert len([flow for flow in cluster.flows("n1") if "cookie=0x77" in flow]) == 1
+    cluster.lab.ofctl("n1", "del-flows", BRIDGE, "cookie=0x77/-1")
+    assert held(cluster) == before
+    assert streams.broken == {}
+
+
 def test_half_open_connection_is_replaced_by_the_one_that_works(cluster: Cluster) -> None:
     """B75: with a cut cable the old connection stays open at the controller when the switch comes again."""
     before = held(cluster)

@@ -56,14 +56,14 @@ class Cell(NamedTuple):
 @pytest.fixture(scope="module", params=["unknown", "known"])
 def macs_known(request: pytest.FixtureRequest, cluster: Cluster) -> bool:
     """Unknown comes first: a MAC that was once known is read back from the switches."""
-    known = request.param == "known"
+    known: bool = request.param == "known"
     if known:
         cluster.product.restart({"mac_sources": ["annotation"]})
         cluster.ready()
     return known
 
 
-SETTINGS = {"mac_sources": []}
+SETTINGS: dict[str, list[str]] = {"mac_sources": []}
 
 
 def pairs() -> Iterator[tuple[Place, Place]]:

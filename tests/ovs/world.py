@@ -9,7 +9,8 @@ Every place runs one echo server that answers with the place's name. Every servi
 port number; what stands behind it says its name.
 """
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
 
 from lab.plan import REMOTE_MAC
 from tests.ovs import objects
@@ -18,7 +19,7 @@ from tests.ovs.objects import Object, PortOf
 SERVICE_RANGES = ("10.96.0.0/16", "fd00:96::/112")
 VIRTUAL = {4: "169.254.0.253", 6: "fd00:5b::fd"}
 PORTS = {"tcp": PortOf("tcp", 80, 8080), "udp": PortOf("udp", 80, 5353)}
-PROTOCOLS = ("tcp", "udp")
+PROTOCOLS: tuple[Literal["tcp"], Literal["udp"]] = ("tcp", "udp")
 FAMILIES = (4, 6)
 ROUTER_MACS = ("fe:00:00:00:00:01", "fe:00:00:00:01:01")
 OUTSIDE_MAC, FAR_MAC = "ee:00:00:00:00:c8", REMOTE_MAC
@@ -96,7 +97,7 @@ class Service(NamedTuple):
 
     name: str
     number: int
-    endpoints: dict[str, tuple[str, ...]]
+    endpoints: Mapping[str, tuple[str, ...]]
     families: tuple[int, ...] = FAMILIES
     ready: bool = True
 
