@@ -2,5 +2,5 @@
 
 Nothing here does I/O, reads a clock, draws random numbers or logs. Read in this order: `model` (what a
 cluster is), `fields` and `tables` (what the pipeline may say), `flow` and `actions` (how it says it),
-`features` (what it says), `compiler` (when it says it), `diff` (what a switch has to be told).
+`rules` (what follows), `features` (what it says), `compiler` (when it says it).
 """
