@@ -19,6 +19,7 @@ from ryu.lib import hub
 
 from apps import assembly, settings
 from apps.evidence import peer_macs
+from apps.ports import local_named
 from controller.fleet import Fleet
 from controller.hub import Bell, Gate, Slices
 from controller.listener import Listener
@@ -26,7 +27,6 @@ from controller.readback import FlowRow
 from controller.reject import Refuser
 from controller.session import Hooks
 from controller.switches import Switches
-from pipelines.actions import LOCAL_PORT
 from pipelines.compiler import Compiler
 from pipelines.derived import Derived
 from pipelines.features import NUMBERS
@@ -61,7 +61,7 @@ class Fabric(app_manager.RyuApp):
         refuser = Refuser()
         hooks = Hooks(
             observe=self.observe,
-            ports_changed=lambda node, changes: self.apply([_local_named(change) for change in changes]),
+            ports_changed=lambda node, changes: self.apply(local_named(changes)),
             packet_in=dict.fromkeys((NUMBERS[name] for name in REJECTING), refuser),
         )
         self.refuser = refuser
@@ -74,6 +74,7 @@ class Fabric(app_manager.RyuApp):
         self.compilations = 0
         self._synced = False
         self._submitted = self._published = 0
+        self._deleted: set[str] = set()  # nodes, since the last compilation
         self._bell, self._gate, self._slices = Bell(), Gate(), Slices()
 
     def start(self) -> object:
@@ -90,7 +91,9 @@ class Fabric(app_manager.RyuApp):
 
     def apply(self, changes: Iterable[Change]) -> None:
         """These objects are now as said."""
+        changes = list(changes)
         self.compiler.submit(changes)
+        self._deleted |= {change.key for change in changes if change.kind is Kind.NODE and change.value is None}
         self._submitted += 1
         self._bell.ring()
 
@@ -101,7 +104,7 @@ class Fabric(app_manager.RyuApp):
 
     def observe(self, node: str, ports: dict[str, Port], rows: Iterable[FlowRow]) -> None:
         """A switch was read back; returns when all that follows from it is published."""
-        changes = [_local_named(Change(Kind.PORT, port_key(node, name), port)) for name, port in ports.items()]
+        changes = local_named(Change(Kind.PORT, port_key(node, name), port) for name, port in ports.items())
         known = {change.key for change in changes}
         gone = [key for key in self.compiler.facts.peek(Kind.PORT) if key.startswith(f"{node} ") and key not in known]
         changes += [Change(Kind.PORT, key, None) for key in gone]
@@ -146,12 +149,14 @@ class Fabric(app_manager.RyuApp):
     def _compile_for_ever(self) -> None:
         while True:
             self._bell.wait()
+            deleted, self._deleted = self._deleted, set()
             try:
                 self._compile()
             except Exception:
                 LOG.exception("compiling failed; the last revision stays in force")
                 hub.sleep(1)
                 self._bell.ring()
+            self.switches.forget(deleted)
 
     def _compile(self) -> None:
         taken = self._submitted
@@ -200,11 +205,3 @@ class Fabric(app_manager.RyuApp):
             due = monotonic() + STALL_PROBE
             hub.sleep(STALL_PROBE)
             self.stall = max(self.stall, monotonic() - due)
-
-
-def _local_named(change: Change) -> Change:
-    """The bridge's own port is called LOCAL, whatever the bridge is called."""
-    if isinstance(change.value, Port) and change.value.number == LOCAL_PORT:
-        node, _ = change.key.split(" ")
-        return change._replace(key=port_key(node, "LOCAL"))
-    return change

@@ -29,6 +29,8 @@ LOG = logging.getLogger(__name__)
 
 VERSION = 6  # OpenFlow 1.5
 MORE = 1  # flag of a multipart reply
+LARGEST_REPLY = 1 << 27  # bytes of all parts: several hundred thousand flows
+MOST_ERRORS = 100_000  # that are kept of one bundle; it has fewer messages
 LARGEST_QUEUE_OF_POSTS = 1 << 20  # bytes; a switch that makes us answer more without reading is not served
 
 
@@ -180,13 +182,16 @@ class Connection:
             return self._next(replies, deadline.left)
 
     def parts(self, message: bytes, timeout: float | None = None) -> Iterator[Message]:
-        """The parts of a multipart reply; `timeout` is for each. Raises as `request` does."""
+        """The parts of a multipart reply; `timeout` is for each. Raises as `request` does; DecodeError when endless."""
         with self._expect(message) as replies:
             self.send(message, timeout)
-            more = True
+            more, size = True, 0
             while more:
                 part = self._next(replies, self.patience.reply_timeout if timeout is None else timeout)
                 more = len(part.data) >= 12 and bool(part.data[11] & MORE)
+                size += len(part.data)
+                if size > LARGEST_REPLY:
+                    raise readback.DecodeError(f"a reply of more than {LARGEST_REPLY} bytes")
                 yield part
 
     def probe(self, timeout: float) -> bool:
@@ -336,7 +341,8 @@ class Connection:
         if message.xid in self._replies:
             self._replies[message.xid].deliver(message)
         elif self._errors is not None and message.xid > encode.LAST_CONNECTION_XID:
-            self._errors.append(readback.error(message.data))
+            if len(self._errors) < MOST_ERRORS:
+                self._errors.append(readback.error(message.data))
         else:
             self.handler(message)
 

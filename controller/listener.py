@@ -125,6 +125,7 @@ class Listener:
                 continue
             sock.setsockopt(green.IPPROTO_TCP, green.TCP_NODELAY, 1)
             eventlet.spawn_n(self._serve, sock, f"{address[0]}:{address[1]}")
+            eventlet.sleep(0)  # hundreds may come at once
 
     def _serve(self, sock: GreenSocket, peer: str) -> None:
         stream: Stream = PlainStream(sock)

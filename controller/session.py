@@ -21,7 +21,8 @@ from eventlet.semaphore import Semaphore
 from msgspec import Struct
 
 from controller import audit, encode, readback, roles
-from controller.connection import Connection, ConnectionLost, Message, TimedOut
+from controller.complaints import Complaints
+from controller.connection import Connection, ConnectionLost, Message, Refused, TimedOut
 from controller.fleet import Fleet, Position
 from controller.guard import Guard
 from controller.hub import Bell, Slices
@@ -103,6 +104,7 @@ class Session:
         self.last_error = ""
         self.fleet = fleet
         self.bell = Bell()
+        self._complaints = Complaints()
         self._readings = readings or Semaphore(self.settings.readings)
         self._cursor = -1
         self._scopes: frozenset[Scope] = frozenset()
@@ -134,6 +136,11 @@ class Session:
     def claim(self) -> None:
         """Claim the role of master once more."""
         self._claim_now = True
+        self.bell.ring()
+
+    def forget(self) -> None:
+        """The application does not know this switch's ports any more."""
+        self.observed = False
         self.bell.ring()
 
     def lose_master(self, why: str) -> None:
@@ -176,6 +183,8 @@ class Session:
                     self._be_slave(str(lost))
         except (ConnectionLost, TimedOut) as end:
             self.connection.close(str(end))
+        except (Refused, readback.DecodeError) as error:
+            self.connection.close(f"an answer that cannot be used: {error}")
         finally:
             self.fleet.unwatch(self.bell.ring)
             self.packets.end()
@@ -200,7 +209,7 @@ class Session:
         elif message.type == encode.ERROR:
             error = readback.error(message.data)
             self.last_error = str(error)
-            LOG.warning("%s: %s", self.name, error)
+            self._complaints.say(LOG, self.name, error)
             if error.is_secondary:
                 self.lose_master(str(error))
 
@@ -241,6 +250,8 @@ class Session:
         if member.node != self.node:
             self.observed = False
             raise Resync(f"it is now the switch of {member.node}")
+        if not self.observed:
+            raise Resync("its Node was deleted and is there again")
         return member.scopes
 
     def _be_slave(self, why: str) -> None:

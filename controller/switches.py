@@ -6,6 +6,7 @@ request, and takes its place when it does not; what the older one says or does a
 
 import logging
 from collections import Counter
+from collections.abc import Collection
 
 from eventlet.semaphore import Semaphore
 from msgspec import Struct
@@ -132,6 +133,12 @@ class Switches:
         """The units that the switch should hold. KeyError when it is not connected."""
         steps = self.fleet.desired(self._by_dpid[dpid].scopes).steps
         return [step.new for step in steps if step.new is not None]
+
+    def forget(self, nodes: Collection[str]) -> None:
+        """The application has forgotten the ports of these nodes, deleted or made anew: their switches tell again."""
+        for session in self._by_dpid.values():
+            if session.node in nodes:
+                session.forget()
 
     def confirm(self, dpid: int | None = None) -> int:
         """Lets held removals go, of one switch or of all; returns how many those are."""
