@@ -27,6 +27,9 @@ REVALIDATION = 0.6  # seconds in which Open vSwitch looks at its cached decision
 SETTINGS = {"reject_rate": 2000, "echo_interval": 1, "echo_timeout": 4}
 
 
+Held = dict[str, tuple[list[str], list[str]]]  # by node: flows, groups
+
+
 class Cluster:
     """`objects` None: the world of world.py. `settings`: of the product, beside SETTINGS."""
 
@@ -119,6 +122,10 @@ class Cluster:
         lines = self.lab.ofctl(node, "dump-groups", BRIDGE).splitlines()
         return sorted(line.strip() for line in lines if "group_id=" in line)
 
+    def held(self) -> Held:
+        """What every switch holds."""
+        return {node.name: (self.flows(node.name), self.groups(node.name)) for node in self.lab.plan.nodes}
+
     def youngest(self, node: str) -> float:
         """Seconds since the last flow of a node was written."""
         dump = self.lab.ofctl(node, "dump-flows", BRIDGE)
@@ -184,7 +191,7 @@ class Cluster:
 
     @contextmanager
     def streams(
-        self, only: Collection[tuple[str, str | world.Service]] | None = None, pause: float = 0.02
+        self, only: Collection[tuple[str, str | world.Service]] | None = None, pause: float = 0.04
     ) -> "Iterator[Streams]":
         """TCP and UDP in both families along every kind of path, from before the block until after it.
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.ovs.cluster import Cluster
+from tests.ovs.cluster import Cluster, Held
 
 
 def unique(word: str) -> str:
@@ -21,3 +21,19 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     directory = tmp_path_factory.mktemp(name) / "manifests"
     with Cluster(unique(f"t{name}"), directory, getattr(module, "SETTINGS", None)) as running:
         yield running.ready()
+
+
+@pytest.fixture(scope="module")
+def at_first(cluster: Cluster) -> Held:
+    return cluster.held()
+
+
+@pytest.fixture
+def there_and_back(cluster: Cluster, at_first: Held) -> Iterator[None]:
+    """When a test has undone its changes, the switches hold what they held at first. Else they are undone now."""
+    files = cluster.manifests.content()
+    yield
+    if cluster.manifests.content() != files:
+        cluster.manifests.restore(files)
+        cluster.wait(lambda: cluster.held() == at_first, "the switches to be as before")
+    assert cluster.held() == at_first

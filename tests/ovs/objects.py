@@ -145,3 +145,17 @@ class Manifests:
 
     def path(self, kind: str, name: str) -> Path:
         return self.directory / f"{kind.lower()}-{name}.yaml"
+
+    def content(self) -> dict[str, bytes]:
+        """All files by name."""
+        return {path.name: path.read_bytes() for path in self.directory.iterdir()}
+
+    def restore(self, files: Mapping[str, bytes]) -> None:
+        """Makes the directory hold these files and no others; what is equal is not touched."""
+        self.directory.mkdir(exist_ok=True)
+        now = self.content()
+        for name in now.keys() - files.keys():
+            (self.directory / name).unlink()
+        for name, content in files.items():
+            if now.get(name) != content:
+                (self.directory / name).write_bytes(content)

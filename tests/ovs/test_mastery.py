@@ -1,7 +1,6 @@
 """Who may write to a switch, and when nothing may be removed: second controllers, twins, guards (B75, B76)."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,6 @@ pytestmark = pytest.mark.ovs
 SECOND = {"ofp_listen": "0.0.0.0:6654", "rest_listen": "127.0.0.1:8081"}
 
 
-def held(cluster: Cluster) -> dict[str, tuple[list[str], list[str]]]:
-    return {node: (cluster.flows(node), cluster.groups(node)) for node in NODES}
-
-
 def row(product: Product, node: str) -> dict[str, Any]:
     found = [row for row in product.get("/v1/switches") if row["node"] == node]
     return found[0] if found else {"state": "absent"}
@@ -31,19 +26,9 @@ def log(product: Product) -> str:
 
 
 @pytest.fixture
-def files(cluster: Cluster) -> Iterator[dict[str, bytes]]:
-    """The manifests; they are as before after the test, and so are the switches."""
-    directory = cluster.manifests.directory
-    before, flows = {path.name: path.read_bytes() for path in directory.iterdir()}, held(cluster)
-    yield before
-    directory.mkdir(exist_ok=True)
-    for path in directory.iterdir():
-        if path.name not in before:
-            path.unlink()
-    for name, content in before.items():
-        if not (directory / name).exists() or (directory / name).read_bytes() != content:
-            (directory / name).write_bytes(content)
-    cluster.wait(lambda: held(cluster) == flows, "the switches to be as before")
+def files(cluster: Cluster, there_and_back: None) -> dict[str, bytes]:
+    """The manifests, which the test may spoil."""
+    return cluster.manifests.content()
 
 
 # --- who may write --------------------------------------------------------------------------------------------
@@ -51,7 +36,7 @@ def files(cluster: Cluster) -> Iterator[dict[str, bytes]]:
 
 def test_second_controller_takes_over_and_the_first_says_so_and_stops(cluster: Cluster) -> None:
     """B76. Both are connected; the switch tells the first that it has lost, and it does not fight."""
-    before = held(cluster)
+    before = cluster.held()
     first = cluster.product
     second = Product(cluster.lab, cluster.manifests.directory, {**first.settings, **SECOND}, name="second")
     target = cluster.lab.plan.controller
@@ -72,19 +57,19 @@ def test_second_controller_takes_over_and_the_first_says_so_and_stops(cluster: C
         assert row(first, "n2")["state"] == "READY"
         for path in cluster.manifests.directory.glob("*-new*.yaml"):
             path.unlink()
-        cluster.wait(lambda: held(cluster) == before, "both to remove it")
+        cluster.wait(lambda: cluster.held() == before, "both to remove it")
         second.stop()
         cluster.lab.vsctl("n1", "set-controller", "br0", target)
         cluster.wait(lambda: row(first, "n1")["state"] in ("SLAVE", "READY"), "n1 to be there")
         first.restart()
         cluster.ready()
-    assert held(cluster) == before
+    assert cluster.held() == before
     assert streams.broken == {}
 
 
 def test_two_switches_with_one_datapath_id_do_not_share_it(cluster: Cluster) -> None:
     """B75: the one that was there first stays while it answers; the other is sent away, and said so."""
-    before = held(cluster)
+    before = cluster.held()
     peer = row(cluster.product, "n1")["peer"]
     cluster.lab.vsctl("n2", "set", "bridge", "br0", f"other-config:datapath-id={1:016x}")
     cluster.wait(lambda: cluster.product.get("/v1/status")["connections_refused"], "the twin to be refused")
@@ -93,12 +78,12 @@ def test_two_switches_with_one_datapath_id_do_not_share_it(cluster: Cluster) -> 
     assert "has the same datapath id" in log(cluster.product)
     cluster.lab.vsctl("n2", "set", "bridge", "br0", f"other-config:datapath-id={2:016x}")
     cluster.ready()
-    assert held(cluster) == before
+    assert cluster.held() == before
     cluster.check_paths()
 
 
 def test_switch_that_no_node_names_is_listed_and_left_alone(cluster: Cluster) -> None:
-    before = held(cluster)
+    before = cluster.held()
     cluster.lab.vsctl("n2", "set", "bridge", "br0", "other-config:datapath-id=00000000000000ff")
 
     def unclaimed() -> list[dict[str, Any]]:
@@ -107,10 +92,10 @@ def test_switch_that_no_node_names_is_listed_and_left_alone(cluster: Cluster) ->
     cluster.wait(unclaimed, "it to be listed")
     assert [(one["dpid"], one["flow_mods_sent"]) for one in unclaimed()] == [("00000000000000ff", 0)]
     assert log(cluster.product).count("00000000000000ff") <= 5
-    assert held(cluster) == before
+    assert cluster.held() == before
     cluster.lab.vsctl("n2", "set", "bridge", "br0", f"other-config:datapath-id={2:016x}")
     cluster.ready()
-    assert held(cluster) == before
+    assert cluster.held() == before
 
 
 def test_switch_that_speaks_an_older_openflow_is_refused_with_the_reason(cluster: Cluster) -> None:
@@ -130,28 +115,28 @@ def test_switch_that_speaks_an_older_openflow_is_refused_with_the_reason(cluster
 
 def test_directory_that_is_emptied_or_gone_removes_nothing(cluster: Cluster, files: dict[str, bytes]) -> None:
     """B76: not a packet is lost, and somebody is told."""
-    before, sent = held(cluster), cluster.sent()
+    before, sent = cluster.held(), cluster.sent()
     directory = cluster.manifests.directory
     away = directory.with_name("away")
     with cluster.streams() as streams:
         directory.rename(away)
         cluster.wait(lambda: "cannot be read" in log(cluster.product), "its absence to be told")
-        assert held(cluster) == before
+        assert cluster.held() == before
         directory.mkdir()
         cluster.wait(lambda: "holds no manifest" in log(cluster.product), "its emptiness to be told")
         assert "holds no manifest" in str(cluster.product.get("/v1/problems"))
-        assert held(cluster) == before
+        assert cluster.held() == before
         for name in sorted(files):  # it fills again, a file at a time
             (directory / name).write_bytes(files[name])
         cluster.wait(lambda: not cluster.product.get("/v1/problems"), "all to be well")
         cluster.level()
-        assert (held(cluster), cluster.sent()) == (before, sent)
+        assert (cluster.held(), cluster.sent()) == (before, sent)
     assert streams.broken == {}
 
 
 def test_start_without_nodes_leaves_the_switches_alone(cluster: Cluster, files: dict[str, bytes]) -> None:
     """B76: Nodes that come later than everything else."""
-    before = held(cluster)
+    before = cluster.held()
     nodes = [name for name in files if name.startswith("node-")]
     with cluster.streams() as streams:
         cluster.product.stop()
@@ -161,11 +146,11 @@ def test_start_without_nodes_leaves_the_switches_alone(cluster: Cluster, files: 
         cluster.wait(lambda: cluster.product.status("/readyz") == 200, "it to be ready")
         cluster.wait(lambda: len(cluster.product.get("/v1/switches")) == len(NODES), "the switches to connect")
         assert {one["state"] for one in cluster.product.get("/v1/switches")} == {"UNCLAIMED"}
-        assert held(cluster) == before
+        assert cluster.held() == before
         for name in nodes:
             (cluster.manifests.directory / name).write_bytes(files[name])
         cluster.ready()
-        assert held(cluster) == before
+        assert cluster.held() == before
         assert cluster.sent() == 0
     assert streams.broken == {}
 
@@ -174,7 +159,7 @@ def test_start_with_half_of_everything_holds_removals_until_confirmed(
     cluster: Cluster, files: dict[str, bytes]
 ) -> None:
     """B76: a list that comes back short. What is new is added meanwhile."""
-    before = held(cluster)
+    before = cluster.held()
     cluster.product.stop()
     for name in files:
         if not name.startswith(("node-", "servicecidr-")):
@@ -184,7 +169,7 @@ def test_start_with_half_of_everything_holds_removals_until_confirmed(
     cluster.product.wait_ready()
     status = cluster.product.get("/v1/status")
     assert status["held_removals"] > 100
-    now = held(cluster)
+    now = cluster.held()
     for node in NODES:
         assert set(before[node][0]) <= set(now[node][0])
         assert set(before[node][1]) <= set(now[node][1])
@@ -192,7 +177,7 @@ def test_start_with_half_of_everything_holds_removals_until_confirmed(
     cluster.check_paths()
     cluster.product.text("/v1/confirm", "-X", "POST")
     cluster.wait(lambda: cluster.product.get("/v1/status")["held_removals"] == 0, "the removals")
-    after = held(cluster)
+    after = cluster.held()
     assert not [flow for flow in after["n1"][0] if SERVICES["only-b"].addresses[4] in flow]
     assert any("10.96.0.210" in flow for flow in after["n1"][0])
 
@@ -200,31 +185,31 @@ def test_start_with_half_of_everything_holds_removals_until_confirmed(
 @pytest.mark.parametrize("broken", ["service-only-e.yaml", "pod-c.yaml"])
 def test_start_with_a_broken_manifest_removes_nothing(cluster: Cluster, files: dict[str, bytes], broken: str) -> None:
     """Nobody can know what it would have said."""
-    before = held(cluster)
+    before = cluster.held()
     path = cluster.manifests.directory / broken
     with cluster.streams() as streams:
         cluster.product.stop()
         path.write_text("kind: [")
         cluster.product.start()
         cluster.product.wait_ready()
-        assert held(cluster) == before
+        assert cluster.held() == before
         assert any(broken in problem["object"] for problem in cluster.product.get("/v1/problems"))
         path.write_bytes(files[broken])
         cluster.wait(lambda: not cluster.product.get("/v1/problems"), "it to be mended")
         cluster.level()
-        assert held(cluster) == before
+        assert cluster.held() == before
     assert streams.broken == {}
 
 
 def test_manifest_that_breaks_keeps_its_objects(cluster: Cluster, files: dict[str, bytes]) -> None:
-    before = held(cluster)
+    before = cluster.held()
     path = cluster.manifests.directory / "service-only-e.yaml"
     path.write_text("kind: Service\nmetadata: {name: [")
     cluster.wait(lambda: cluster.product.get("/v1/problems"), "the problem to be told")
-    assert held(cluster) == before
+    assert cluster.held() == before
     path.write_bytes(files[path.name])
     cluster.wait(lambda: not cluster.product.get("/v1/problems"), "it to be mended")
-    assert held(cluster) == before
+    assert cluster.held() == before
 
 
 def test_object_that_is_invalid_harms_no_other(cluster: Cluster, files: dict[str, bytes]) -> None:
@@ -253,19 +238,19 @@ def test_observing_controller_writes_nothing_and_shows_what_it_would(tmp_path: P
 
         cluster.wait(lambda: states() == {"OBSERVING"} and len(cluster.product.get("/v1/switches")) == 4, "all")
         assert cluster.sent() == 0
-        assert held(cluster) == {node: ([], []) for node in NODES}
+        assert cluster.held() == {node: ([], []) for node in NODES}
         difference = cluster.product.get("/v1/switches/1/diff")
         assert difference["equal"] is False
         assert difference["counts"]["flows missing"] > 100
         assert cluster.lab.ofctl("n1", "dump-meters", "br0").count("meter=") == 0
         cluster.product.restart({"mode": "program"})
         cluster.ready()
-        filled = held(cluster)
+        filled = cluster.held()
         cluster.product.restart({"mode": "observe"})
         cluster.wait(lambda: cluster.product.status("/readyz") == 200, "it to be ready again")
         cluster.wait(lambda: states() == {"OBSERVING"} and len(cluster.product.get("/v1/switches")) == 4, "all again")
         assert all(cluster.product.get(f"/v1/switches/{number}/diff")["equal"] for number in range(1, 5))
         cluster.manifests.put(*Service("new", 210, both("b")).objects())
         cluster.wait(lambda: not cluster.product.get("/v1/switches/1/diff")["equal"], "the difference")
-        assert (held(cluster), cluster.sent()) == (filled, 0)
+        assert (cluster.held(), cluster.sent()) == (filled, 0)
         cluster.check_paths()

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from lab.switch import BRIDGE
-from tests.ovs.cluster import Cluster
+from tests.ovs.cluster import Cluster, Held
 from tests.ovs.objects import Object
 from tests.ovs.world import NODES, SERVICES, Service, both
 
@@ -15,22 +15,17 @@ pytestmark = pytest.mark.ovs
 ALL = tuple(NODES)
 
 
-def held(cluster: Cluster) -> dict[str, tuple[list[str], list[str]]]:
-    """Flows and groups of every switch."""
-    return {node: (cluster.flows(node), cluster.groups(node)) for node in ALL}
-
-
-def nothing_was_written(cluster: Cluster, since: float, before: dict[str, tuple[list[str], list[str]]]) -> None:
+def nothing_was_written(cluster: Cluster, since: float, before: Held) -> None:
     """By the controller's own counts, by the age of every flow, and by what is there."""
     assert cluster.sent() == 0
     elapsed = time.monotonic() - since
     assert all(cluster.youngest(node) > elapsed for node in ALL)
-    assert held(cluster) == before
+    assert cluster.held() == before
 
 
 def test_restart_of_the_controller_loses_no_packet_and_writes_no_flow(cluster: Cluster) -> None:
     """B76: flows are evidence enough; a restart under traffic is invisible."""
-    before, since = held(cluster), time.monotonic()
+    before, since = cluster.held(), time.monotonic()
     with cluster.streams() as streams:
         cluster.product.stop()
         time.sleep(0.5)  # a while without a controller
@@ -43,7 +38,7 @@ def test_restart_of_the_controller_loses_no_packet_and_writes_no_flow(cluster: C
 
 def test_kill_of_the_controller_loses_no_packet_and_writes_no_flow(cluster: Cluster) -> None:
     """New connections are made while there is none."""
-    before, since = held(cluster), time.monotonic()
+    before, since = cluster.held(), time.monotonic()
     with cluster.streams() as streams:
         cluster.product.kill()
         cluster.check_paths()
@@ -56,7 +51,7 @@ def test_kill_of_the_controller_loses_no_packet_and_writes_no_flow(cluster: Clus
 
 def test_reconnect_of_a_switch_writes_nothing(cluster: Cluster) -> None:
     """B65, its other half: what survived is not sent again."""
-    before, sent, since = held(cluster), cluster.sent(), time.monotonic()
+    before, sent, since = cluster.held(), cluster.sent(), time.monotonic()
 
     def row() -> dict[str, Any]:
         return next(row for row in cluster.product.get("/v1/switches") if row["node"] == "n1")
@@ -74,14 +69,14 @@ def test_reconnect_of_a_switch_writes_nothing(cluster: Cluster) -> None:
         assert cluster.sent() <= sent
         elapsed = time.monotonic() - since
         assert cluster.youngest("n1") > elapsed
-        assert held(cluster) == before
+        assert cluster.held() == before
     assert streams.broken == {}
 
 
 @pytest.mark.parametrize("how", ["restart", "kill"])
 def test_switch_that_comes_back_empty_is_filled_and_traffic_goes_on(cluster: Cluster, how: str) -> None:
     """B65. The userspace datapath loses its connections with it: what breaks is counted, and is TCP by n1 alone."""
-    before = held(cluster)
+    before = cluster.held()
     with cluster.streams() as streams:
         began = time.monotonic()
         if how == "restart":
@@ -92,7 +87,7 @@ def test_switch_that_comes_back_empty_is_filled_and_traffic_goes_on(cluster: Clu
         cluster.wait(lambda: cluster.state("n1") == "READY", "n1 to be back")
         back = time.monotonic() - began
         cluster.ready()
-        assert held(cluster) == before
+        assert cluster.held() == before
         time.sleep(1)  # for TCP to send again what was lost, and to see what became of it
     broken = streams.broken
     tcp = [label for label, stream in broken.items() if stream.breaks and " tcp" in label]
@@ -108,21 +103,21 @@ def test_switch_that_comes_back_empty_is_filled_and_traffic_goes_on(cluster: Clu
 
 def test_tables_flushed_by_hand_are_found_and_filled_at_the_next_connection(cluster: Cluster) -> None:
     """B65: also when only some tables are gone."""
-    before = held(cluster)
+    before = cluster.held()
     cluster.lab.ofctl("n1", "del-flows", BRIDGE, "table=41")
     cluster.lab.ofctl("n1", "del-flows", BRIDGE, "table=70")
     cluster.lab.ofctl("n2", "del-groups", BRIDGE)  # and the flows that use them
     cluster.lab.flush_flows("n3")
-    assert held(cluster) != before
+    assert cluster.held() != before
     cluster.product.restart()
     cluster.ready()
-    assert held(cluster) == before
+    assert cluster.held() == before
     cluster.check_paths()
 
 
 def test_flows_of_an_older_version_go_and_those_of_others_stay(cluster: Cluster) -> None:
     """B72: own flows are known by their cookie, whoever wrote them; all others are none of our business."""
-    before = held(cluster)
+    before = cluster.held()
     old = [f"cookie={0x5B << 56 | number:#x},table=60,priority={number},udp,actions=drop" for number in range(1, 9)]
     foreign = "cookie=0x77,table=60,priority=100,udp,actions=drop"
     for flow in (*old, foreign):
@@ -133,25 +128,25 @@ def test_flows_of_an_older_version_go_and_those_of_others_stay(cluster: Cluster)
     assert [flow for flow in cluster.flows("n1") if "table=60" in flow and "cookie=0x77" not in flow] == []
     assert len([flow for flow in cluster.flows("n1") if "cookie=0x77" in flow]) == 1
     cluster.lab.ofctl("n1", "del-flows", BRIDGE, "cookie=0x77/-1")
-    assert held(cluster) == before
+    assert cluster.held() == before
     assert streams.broken == {}
 
 
 def test_half_open_connection_is_replaced_by_the_one_that_works(cluster: Cluster) -> None:
     """B75: with a cut cable the old connection stays open at the controller when the switch comes again."""
-    before = held(cluster)
+    before = cluster.held()
     cluster.lab.set_link("n2", up=False, management=True)
     cluster.wait(lambda: cluster.state("n2") == "absent", "the echo requests to time out")
     cluster.put(*small_change("changed while n2 was away"))
     cluster.lab.set_link("n2", up=True, management=True)
     cluster.wait(lambda: cluster.state("n2") == "READY", "n2 to be back")
     cluster.put(*small_change())
-    assert held(cluster) == before
+    assert cluster.held() == before
     cluster.check_paths()
 
 
 def test_audit_finds_and_mends_what_was_changed_by_hand(cluster: Cluster) -> None:
-    before = held(cluster)
+    before = cluster.held()
     cluster.product.restart({"audit_interval": 1})
     cluster.ready()
     cluster.lab.ofctl("n1", "del-flows", BRIDGE, "table=42")
@@ -161,7 +156,7 @@ def test_audit_finds_and_mends_what_was_changed_by_hand(cluster: Cluster) -> Non
     foreign = [flow for flow in cluster.flows("n1") if "priority=7,udp" in flow]
     assert len(foreign) == 1
     before["n1"] = sorted(before["n1"][0] + foreign), before["n1"][1]
-    cluster.wait(lambda: held(cluster) == before, "the audits to mend everything")
+    cluster.wait(lambda: cluster.held() == before, "the audits to mend everything")
     drift = {row["node"]: row["drift"] for row in cluster.product.get("/v1/switches")}
     assert drift["n1"]["flows missing"] > 0
     assert drift["n2"]["flows altered"] > 0
