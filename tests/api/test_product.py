@@ -127,7 +127,15 @@ def test_when_an_api_server_dies_the_next_one_is_followed(lab: Lab, product: Pro
         first.wait_ready()
 
 
-def test_a_restart_on_an_unchanged_cluster_writes_nothing(lab: Lab, product: Product) -> None:
+def api_servers(product: Product) -> set[str]:
+    """The endpoints of default/kubernetes, which API servers announce themselves."""
+    service = next(row for row in product.get("/v1/services") if row["name"] == "default/kubernetes")
+    return {endpoint["address"] for front in service["frontends"] for endpoint in front["endpoints"]}
+
+
+def test_a_restart_on_an_unchanged_cluster_writes_nothing(lab: Lab, product: Product, cluster: Cluster) -> None:
+    both = {server.address for server in cluster.servers}
+    product.wait(lambda: api_servers(product) == both, "the server that was restarted to announce itself", 60)
     product.restart()
     product.wait_ready()
     assert [row["flow_mods_sent"] for row in product.get("/v1/switches")] == [0, 0, 0]
