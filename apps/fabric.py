@@ -72,14 +72,14 @@ class Fabric(app_manager.RyuApp):
             sys.exit(f"signalbox: ofp_listen: cannot listen on {self.config.ofp_address}: {error.strerror}")
         self.compile_seconds = self.stall = 0.0
         self.compilations = 0
-        self._synced = False
+        self._synced = self._complete = False
         self._submitted = self._published = 0
         self._deleted: set[str] = set()  # nodes, since the last compilation
         self._bell, self._gate, self._slices = Bell(), Gate(), Slices()
 
     def start(self) -> object:
         gc.set_threshold(*GC_THRESHOLDS)
-        self.compiler.submit([Change(Kind.SETTINGS, "", self.config.fabric_settings())])
+        self._settle_settings()
         hub.spawn(self._compile_for_ever)
         hub.spawn(self._watch_stalls)
         hub.spawn(self._follow_for_ever)
@@ -158,8 +158,14 @@ class Fabric(app_manager.RyuApp):
                 self._bell.ring()
             self.switches.forget(deleted)
 
+    def _settle_settings(self) -> None:
+        self.compiler.submit([Change(Kind.SETTINGS, "", self.config.fabric_settings(self._complete))])
+
     def _compile(self) -> None:
         taken = self._submitted
+        if self._synced and not self._complete and self.source.status().complete:
+            self._complete = True
+            self._settle_settings()
         if not self.compiler.idle:
             began = perf_counter()
             steps = self.compiler.compile()

@@ -129,9 +129,10 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     def rest_address(self) -> forms.Listen:
         return forms.parse_listen(self.rest_listen)
 
-    def fabric_settings(self) -> Settings:
+    def fabric_settings(self, source_complete: bool = True) -> Settings:
         """The part that changes flows."""
         return Settings(
+            source_complete=source_complete,
             service_cidrs=tuple(parse_cidr(text) for text in self.service_cidrs),
             mac_sources=self.mac_sources,
             virtual_ip4=parse_ip(self.virtual_ip4),

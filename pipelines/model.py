@@ -142,6 +142,7 @@ class ServiceCidr(Struct, frozen=True, gc=False):
     """Key: the object's name. The ranges that ClusterIPs are taken from."""
 
     name: str
+    created: str = ""
     cidrs: tuple[Cidr, ...] = ()
     problems: tuple[Problem, ...] = ()
 
@@ -155,12 +156,13 @@ class MacSource(StrEnum):
 
 
 class Settings(Struct, frozen=True, gc=False):
-    """What an operator decided that changes flows."""
+    """What an operator decided that changes flows, and how far the source of objects can be believed."""
 
     service_cidrs: tuple[Cidr, ...] = ()  # beside those of ServiceCIDR objects
     mac_sources: tuple[MacSource, ...] = (MacSource.SWITCH, MacSource.ANNOTATION)
     virtual_ip4: Ip = parse_ip("169.254.0.253")
     virtual_ip6: Ip = parse_ip("fd00:5b::fd")
+    source_complete: bool = True  # False: objects may be missing that were there before the controller started
     endpoints_per_service_port: int = 900  # a group of IPv6 endpoints has to fit in one OpenFlow message
 
 

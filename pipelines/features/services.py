@@ -53,6 +53,8 @@ def frontend(front: Frontend, view: FleetView) -> Unit:
     to = (*f.destination(front.ip), f.IP_PROTO.eq(number))
     backends = view.backends(front.backends)
     targets = backends.targets if backends else ()
+    if not targets and not view.settings.source_complete:
+        return EMPTY  # its endpoints may be among what is missing: what a switch has of it is held, not refused
     actions = (ToGroup(view.group_id(front.backends)),) if targets else REJECT
     flows = [SERVICE_LB.flow(200, (*to, f.L4_DST[number].eq(front.port)), *actions)]
     if number == f.TCP and not view.in_service_range(front.ip):
