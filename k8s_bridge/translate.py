@@ -302,7 +302,12 @@ def _service_cidr(findings: Findings, raw: shapes.ServiceCidr) -> ServiceCidr | 
             found.append(cidr)
     if not found:
         return Invalid(findings.problems)
-    return ServiceCidr(name=raw.metadata.name or "", cidrs=tuple(found), problems=findings.problems)
+    return ServiceCidr(
+        name=raw.metadata.name or "",
+        created=raw.metadata.creation_timestamp or "",
+        cidrs=tuple(found),
+        problems=findings.problems,
+    )
 
 
 def _one_per_family(findings: Findings, texts: Sequence[tuple[str, str | None]]) -> tuple[Ip, ...]:

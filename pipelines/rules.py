@@ -64,21 +64,53 @@ class Rule(NamedTuple):
     derive: Callable[[str, Any, Facts], Outcome]
 
 
-def node_claims(key: str, node: Node, facts: Facts) -> Outcome:
+def pod_cidr_claims(key: str, node: Node, facts: Facts) -> Outcome:
     del facts
     rank = (node.created, key)
-    claims = [Claim(Derived.NODE_ADDRESS, str(at.ip), key, rank) for at in node.addresses]
-    claims += [Claim(Derived.POD_CIDR_CLAIM, str(cidr), (cidr, *rank), rank) for cidr in node.pod_cidrs]
+    return Outcome(Claim(Derived.POD_CIDR_CLAIM, str(cidr), (cidr, *rank), rank) for cidr in node.pod_cidrs)
+
+
+def node_claims(key: str, node: Node, facts: Facts) -> Outcome:
+    rank = (node.created, key)
+    claims, problems = [], []
+    for at in node.addresses:
+        if whose := _older_prefix(key, node, at.ip, facts):
+            reason = f"{at.ip} lies in {whose}; ignored here"
+            problems.append(Problem(Kind.NODE, key, "metadata.annotations[signalbox.dev/node-addresses]", reason))
+        else:
+            claims.append(Claim(Derived.NODE_ADDRESS, str(at.ip), key, rank))
     claims += [Claim(Derived.SEGMENT, name, True) for name in segments(node)]
     if node.zone:
         claims.append(Claim(Derived.ZONE, node.zone, True))
     if node.datapath_id is not None:
         claims.append(Claim(Derived.DATAPATH, f"{node.datapath_id:016x}", key, rank))
-    return Outcome(claims)
+    return Outcome(claims, problems)
+
+
+def _older_prefix(key: str, node: Node, ip: Ip, facts: Facts) -> str:
+    """What takes an address that a node says is its own: a service range, or the podCIDR of a node before it."""
+    found = next((cidr for cidr in _ranges_before(node.created, facts) if cidr.__contains__(ip)), None)
+    if found is not None:
+        return f"the older service range {found}"
+    home = facts.pod_cidr(ip)
+    if home is None or home.node == key:
+        return ""
+    owner = facts.get(Kind.NODE, home.node)
+    older = owner is not None and (owner.created, home.node) < (node.created, key)
+    return f"podCIDR {home.cidr} of the older Node {home.node}" if older else ""
+
+
+def _ranges_before(created: str, facts: Facts) -> list[Cidr]:
+    """Service ranges that were there before a node: those of the configuration always, others by age."""
+    ranges = list(facts.settings().service_cidrs)
+    for value in facts.all(Kind.SERVICE_CIDR).values():
+        if value.created < created:
+            ranges += value.cidrs
+    return ranges
 
 
 def pod_cidrs(key: str, settings: Settings, facts: Facts) -> Outcome:
-    """Of podCIDRs that overlap without being equal the oldest node's is kept."""
+    """Of podCIDRs that overlap without being equal the oldest node's is kept; older service ranges are left alone."""
     del key, settings
     kept: list[Cidr] = []
     claims, problems = [], []
@@ -88,7 +120,12 @@ def pod_cidrs(key: str, settings: Settings, facts: Facts) -> Outcome:
     by_prefix: dict[Cidr, list[Cidr]] = {}
     for cidr, _created, _name in claimed:
         shortest[cidr.family] = min(shortest[cidr.family], cidr.length)
-    for cidr, _created, name in sorted(claimed, key=lambda claim: (claim[1], claim[2], claim[0])):
+    for cidr, created, name in sorted(claimed, key=lambda claim: (claim[1], claim[2], claim[0])):
+        taken = next((other for other in _ranges_before(created, facts) if other.overlaps(cidr)), None)
+        if taken is not None:
+            reason = f"{cidr} overlaps the older service range {taken}; it is not routed"
+            problems.append(Problem(Kind.NODE, name, "spec.podCIDRs", reason))
+            continue
         coarse = Cidr(cidr.family, cidr.value >> (_bits(cidr) - shortest[cidr.family]), shortest[cidr.family])
         clash = next((other for other in by_prefix.get(coarse, ()) if other.overlaps(cidr)), None)
         if clash is not None:
@@ -175,6 +212,14 @@ def _stands_for(ip: Ip, facts: Facts) -> str:
     return ""
 
 
+def _not_for_services(ip: Ip, facts: Facts) -> str:
+    """What a ClusterIP would take away from others; "" when nothing."""
+    if whose := _stands_for(ip, facts):
+        return whose
+    home = facts.pod_cidr(ip)
+    return f"in podCIDR {home.cidr} of Node {home.node}" if home else ""
+
+
 def local_pods(key: str, pod: Pod, facts: Facts) -> Outcome:
     """A pod that did not get the address its MAC follows from would share the MAC with the one that did."""
     ips = tuple(ip for ip in pod.ips if facts.get(Derived.POD_ADDRESS, str(ip)) == key)
@@ -207,6 +252,9 @@ def services(key: str, service: Service, facts: Facts) -> Outcome:
     problems: list[Problem] = []
     rank = (service.created, key)
     for ip in service.cluster_ips:
+        if whose := _not_for_services(ip, facts):
+            problems.append(Problem(Kind.SERVICE, key, "spec.clusterIPs", f"{ip} is {whose}; ignored here"))
+            continue
         for port in service.ports:
             if port.protocol is Protocol.SCTP:
                 continue
@@ -234,9 +282,28 @@ def _targets(
 
 
 def service_ranges(key: str, value: ServiceCidr | Settings, facts: Facts) -> Outcome:
-    del key, facts
-    cidrs = value.service_cidrs if isinstance(value, Settings) else value.cidrs
-    return Outcome(Claim(Derived.SERVICE_RANGE, str(cidr), cidr) for cidr in cidrs)
+    """In a range all that is no service is refused: so it must not hold pods or nodes that were there first."""
+    if isinstance(value, Settings):
+        return Outcome(Claim(Derived.SERVICE_RANGE, str(cidr), cidr) for cidr in value.service_cidrs)
+    claims, problems = [], []
+    for cidr in value.cidrs:
+        if whose := _held_in(cidr, facts):
+            reason = f"{cidr} {whose}; it is not used as a service range"
+            problems.append(Problem(Kind.SERVICE_CIDR, key, "spec.cidrs", reason))
+        else:
+            claims.append(Claim(Derived.SERVICE_RANGE, str(cidr), cidr))
+    return Outcome(claims, problems)
+
+
+def _held_in(cidr: Cidr, facts: Facts) -> str:
+    """Pods or a node that a range holds: those that yield to the range have no podCIDR and no address by now."""
+    for home in facts.all(Derived.POD_CIDR).values():
+        if home.cidr.overlaps(cidr):
+            return f"overlaps podCIDR {home.cidr} of Node {home.node}"
+    for address, node in facts.all(Derived.NODE_ADDRESS).items():
+        if cidr.__contains__(parse_ip(address)):
+            return f"holds {address}, an address of Node {node}"
+    return ""
 
 
 def tracked_range(key: str, value: Any, facts: Facts) -> Outcome:
@@ -249,8 +316,9 @@ def tracked_range(key: str, value: Any, facts: Facts) -> Outcome:
 
 
 RULES = (
-    Rule("node claims", Kind.NODE, node_claims),
+    Rule("podCIDR claims", Kind.NODE, pod_cidr_claims),
     Rule("pod CIDRs", Kind.SETTINGS, pod_cidrs),
+    Rule("node claims", Kind.NODE, node_claims),
     Rule("node network", Kind.NODE, node_network),
     Rule("members", Derived.DATAPATH, members),
     Rule("pod addresses", Kind.POD, pod_addresses),

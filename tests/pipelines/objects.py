@@ -70,7 +70,7 @@ def slice_(
 
 
 def service_cidr(*cidrs: str, name: str = "kubernetes") -> Change:
-    return Change(Kind.SERVICE_CIDR, name, ServiceCidr(name, tuple(parse_cidr(text) for text in cidrs)))
+    return Change(Kind.SERVICE_CIDR, name, ServiceCidr(name, cidrs=tuple(parse_cidr(text) for text in cidrs)))
 
 
 def operator(**settings: Any) -> Change:
