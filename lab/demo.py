@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -47,15 +48,15 @@ class Tour:
 
     def nodes(self) -> None:
         """Nodes, and where the MAC of each uplink came from"""
-        table = Table("node", "addresses", "podCIDRs", "MAC", "from", "switch")
+        table = _table("node", "addresses", "podCIDRs", "MAC", "from", "switch")
         for row in self.product.get("/v1/nodes"):
             mac = row["mac"] or {}
             expect(bool(mac), f"no MAC is known of {row['name']}")
             expect(row["state"] == "READY", f"the switch of {row['name']} is {row['state']}")
             table.add_row(
                 row["name"],
-                " ".join(row["addresses"]),
-                " ".join(row["pod_cidrs"]),
+                "\n".join(row["addresses"]),
+                "\n".join(row["pod_cidrs"]),
                 mac["address"],
                 mac["source"],
                 row["state"],
@@ -85,7 +86,7 @@ class Tour:
 
     def cluster_ip(self) -> None:
         """ClusterIP web, from pod a and from a process on node n1, over its three endpoints"""
-        table = Table("client", "service", *BACKENDS)
+        table = _table("client", "service", *BACKENDS)
         for client in ("a", "n1"):
             for protocol, host, port in SERVICES:
                 counts = self._spread(client, protocol, host, port)
@@ -182,6 +183,14 @@ SERVICES = (
     ("tcp", "fd00:96::50", 80),
     ("udp", "fd00:96::50", 53),
 )
+
+
+def _table(*headings: str) -> Table:
+    """In a narrow terminal cells get longer, not shorter: an address that is cut says nothing."""
+    table = Table(box=box.SIMPLE)
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    return table
 
 
 def _node(objects: list[Any], name: str) -> Any:
