@@ -48,18 +48,17 @@ class Tour:
 
     def nodes(self) -> None:
         """Nodes, and where the MAC of each uplink came from"""
-        table = _table("node", "addresses", "podCIDRs", "MAC", "from", "switch")
+        table = _table("node", "addresses", "podCIDRs", "MAC of the uplink", "known from")
         for row in self.product.get("/v1/nodes"):
             mac = row["mac"] or {}
             expect(bool(mac), f"no MAC is known of {row['name']}")
             expect(row["state"] == "READY", f"the switch of {row['name']} is {row['state']}")
             table.add_row(
                 row["name"],
-                "\n".join(row["addresses"]),
+                "\n".join(address.partition("/")[0] for address in row["addresses"]),
                 "\n".join(row["pod_cidrs"]),
                 mac["address"],
                 mac["source"],
-                row["state"],
             )
         console.print(table)
 
@@ -186,10 +185,10 @@ SERVICES = (
 
 
 def _table(*headings: str) -> Table:
-    """In a narrow terminal cells get longer, not shorter: an address that is cut says nothing."""
+    """Never cut: half an address says nothing."""
     table = Table(box=box.SIMPLE)
     for heading in headings:
-        table.add_column(heading, overflow="fold")
+        table.add_column(heading, no_wrap=True)
     return table
 
 
