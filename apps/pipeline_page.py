@@ -17,7 +17,7 @@ from pipelines.features import FEATURES
 from pipelines.fields import Field, Part
 from pipelines.ids import FIRST_GROUP, LAST_GROUP, OWN_MARK
 from pipelines.model import Settings
-from pipelines.tables import BY_ID, RESERVED, TABLES, Table
+from pipelines.tables import BY_ID, RESERVED, TABLES, Stage, Table
 
 HEAD = """\
 <!-- Made by `signalbox docs pipeline` (`make docs`); edit pipelines/ instead. -->
@@ -39,6 +39,19 @@ VALUES: dict[str, type[IntEnum]] = {
 }
 
 
+CALLED = {number for table in TABLES.values() for number in table.calls}
+
+COLOURS = {
+    Stage.VALIDATION: "#fee2e2",
+    Stage.NEIGHBORS: "#fef9c3",
+    Stage.CONNTRACK: "#e0e7ff",
+    Stage.PREROUTING: "#dbeafe",
+    Stage.ROUTING: "#dcfce7",
+    Stage.POSTROUTING: "#f3e8ff",
+    Stage.OUTPUT: "#f1f5f9",
+}
+
+
 def page(example: Path, node: str) -> str:
     """Raises UnknownNode."""
     compiled = offline.compile_node(manifests.read(example).values, Settings(), node)
@@ -55,6 +68,7 @@ def page(example: Path, node: str) -> str:
 
 
 def _overview() -> Iterator[str]:
+    yield from _picture()
     yield "| id | table | stage | when nothing matches |"
     yield "|---|---|---|---|"
     for table in TABLES.values():
@@ -66,7 +80,24 @@ def _overview() -> Iterator[str]:
 
 
 def _miss(table: Table) -> str:
-    return "dropped" if table.miss is None else f"on to {BY_ID[table.miss].name}"
+    if table.miss is not None:
+        return f"on to {BY_ID[table.miss].name}"
+    return "back to its caller" if table.id in CALLED else "dropped"
+
+
+def _picture() -> Iterator[str]:
+    """The tables as a graph (Mermaid, which most forges draw): solid arrows go on, dotted ones come back."""
+    yield "```mermaid"
+    yield "flowchart TD"
+    yield from (f'  t{table.id}["{table.id} {table.name}"]:::{table.stage.name}' for table in TABLES.values())
+    for table in TABLES.values():
+        yield from (f"  t{table.id} --> t{target}" for target in table.goes)
+        yield from (f"  t{table.id} -.-> t{target}" for target in table.calls)
+    yield from (
+        f"  classDef {stage.name} fill:{colour},stroke:#475569,color:#0f172a" for stage, colour in COLOURS.items()
+    )
+    yield "```"
+    yield ""
 
 
 def _ranges(numbers: Iterable[int]) -> str:
