@@ -139,10 +139,17 @@ def _walk(folder: Path, prefix: str, visited: set[tuple[int, int]]) -> Iterator[
         for entry in sorted(entries, key=lambda entry: entry.name):
             if entry.name.startswith("."):
                 continue
-            if entry.is_dir():
+            if _is_folder(entry):
                 yield from _walk(folder / entry.name, f"{prefix}{entry.name}/", visited)
             elif entry.name.endswith(SUFFIXES):
                 yield prefix + entry.name, folder / entry.name
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself is no reason to read nothing else
+        return False
 
 
 def _unrolled(content: Any) -> Iterator[Any]:

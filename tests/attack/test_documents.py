@@ -4,11 +4,12 @@ import json
 import resource
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from k8s_bridge.findings import LONGEST_REASON, MOST_PROBLEMS
-from k8s_bridge.manifests import FileReading, parse
+from k8s_bridge.manifests import FileReading, parse, read
 from k8s_bridge.node_facts import MOST_ENTRIES
 from k8s_bridge.translate import from_json
 from pipelines.model import Kind, Node
@@ -117,3 +118,10 @@ def test_names_that_are_no_names_are_told(value: str, said: str) -> None:
     reading = parse("names.yaml", f"apiVersion: v1\nkind: Node\nmetadata: {{name: {value}}}\n".encode())
     assert not reading.found
     assert said in words(reading)
+
+
+def test_link_to_itself_hides_no_other_file(tmp_path: Path) -> None:
+    (tmp_path / "loop.yaml").symlink_to("loop.yaml")
+    (tmp_path / "folder").symlink_to("folder")
+    (tmp_path / "good.yaml").write_text("{apiVersion: v1, kind: Node, metadata: {name: n}}")
+    assert list(read(tmp_path).values) == [(Kind.NODE, "n")]
