@@ -9,6 +9,7 @@ import socket
 import sys
 from typing import Any
 
+from eventlet.semaphore import Semaphore
 from ryu import cfg
 from ryu.app.wsgi import ControllerBase, Request, Response, WSGIApplication, route
 from ryu.base import app_manager
@@ -56,7 +57,7 @@ class Inspection(app_manager.RyuApp):
         except OSError as error:  # Ryu would say it with a traceback
             sys.exit(f"signalbox: rest_listen: cannot listen on {at}: {error.strerror}")
         LOG.info("REST at %s", at)
-        serve(self._wsgi, Rest(lambda: app_manager.lookup_service_brick("fabric"), Slices))
+        serve(self._wsgi, Rest(lambda: app_manager.lookup_service_brick("fabric"), Slices, Semaphore()))
         return super().start()
 
 

@@ -7,6 +7,7 @@ hub: between two rows others run. A wrong parameter is named; an unknown path is
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
@@ -25,6 +26,7 @@ JSON = "application/json"
 PIECE = 1 << 15  # bytes of a list that leave at once
 
 Query = dict[str, str]
+_NO_TURN = nullcontext()
 
 
 class Answer(NamedTuple):
@@ -53,11 +55,21 @@ class Resource(NamedTuple):
 
 
 class Rest:
-    """`fabric()`: the running product, None while there is none; `pauses()`: a new pause for one request."""
+    """`fabric()`: the running product, None while there is none; `pauses()`: a new pause for one request.
 
-    def __init__(self, fabric: Callable[[], Any], pauses: Callable[[], Callable[[], None]]) -> None:
+    `turn` is held while a piece of an answer is made: of many requests at once only one works, so that together
+    they keep the hub no longer than one does.
+    """
+
+    def __init__(
+        self,
+        fabric: Callable[[], Any],
+        pauses: Callable[[], Callable[[], None]],
+        turn: AbstractContextManager[Any] = _NO_TURN,
+    ) -> None:
         self._find = fabric
         self._pauses = pauses
+        self._turn = turn
         self.resources = (
             Resource("GET", "/", (), self._index, "this list"),
             Resource("GET", "/healthz", (), self._healthz, "the process serves requests"),
@@ -174,7 +186,8 @@ class Rest:
             rows = fabric.switches.flows(dpid)
         except (ConnectionLost, TimedOut, Refused, KeyError) as error:
             raise Wrong(502, f"switch {dpid:016x} could not be read: {error}") from error
-        found = flow_rows.difference(fabric.fleet, member.scopes, rows, self._pauses())
+        with self._turn:
+            found = flow_rows.difference(fabric.fleet, member.scopes, rows, self._pauses())
         return _json({"dpid": f"{dpid:016x}", "node": member.node} | found)
 
     def _flows(self, query: Query) -> Answer:
@@ -198,7 +211,7 @@ class Rest:
         return scopes
 
     def _list(self, rows: Iterable[answers.Row]) -> Answer:
-        return Answer(200, _pieces(rows, self._pauses()))
+        return Answer(200, _pieces(rows, self._pauses(), self._turn))
 
 
 def _query(text: str, resource: Resource) -> Query:
@@ -244,15 +257,23 @@ def _json(content: Any, status: int = 200) -> Answer:
     return Answer(status, [_ENCODER.encode(content) + b"\n"])
 
 
-def _pieces(rows: Iterable[Any], pause: Callable[[], None]) -> Iterator[bytes]:
-    """A JSON array, some rows at a time."""
-    buffer = bytearray(b"[")
-    between = b"\n"
-    for row in rows:
-        buffer += between + _ENCODER.encode(row)
-        between = b",\n"
-        if len(buffer) > PIECE:
-            yield bytes(buffer)
-            buffer.clear()
-        pause()
-    yield bytes(buffer + b"]\n")
+def _pieces(
+    rows: Iterable[Any], pause: Callable[[], None], turn: AbstractContextManager[Any] = _NO_TURN
+) -> Iterator[bytes]:
+    """A JSON array, some rows at a time. Whoever reads slowly keeps nobody waiting: `turn` is not held meanwhile."""
+    left = iter(rows)
+    between, ended = b"[\n", False
+    while not ended:
+        buffer = bytearray()
+        with turn:
+            ended = True
+            for row in left:
+                buffer += between + _ENCODER.encode(row)
+                between = b",\n"
+                pause()
+                if len(buffer) > PIECE:
+                    ended = False
+                    break
+        if ended:
+            buffer += b"]\n" if between == b",\n" else b"[]\n"
+        yield bytes(buffer)
