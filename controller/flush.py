@@ -2,7 +2,8 @@
 
 A UDP client that keeps its port would go on reaching a removed endpoint for as long as it sends. After a
 round was committed, what the old units allowed and no unit of the switch allows now is flushed by exact
-service address and endpoint, in the service zone only. TCP is left alone: its ends notice by themselves.
+service address and endpoint, in the service zone only; after a read-back, when the old units are not known, by
+the service addresses in the flows that were read. TCP is left alone: its ends notice by themselves.
 
 Open vSwitch 3.1 may leave entries behind a flush that does not name the client, so it is repeated, and once
 more a second later for connections that were committed by packets still on their way. A flush is executed
@@ -11,14 +12,18 @@ for a slave too, so only a session that is master may call this.
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 
-from controller import encode
+from controller import encode, readback
 from controller.connection import Connection
 from controller.fleet import FLUSHED, Fleet
-from controller.round import Installed, Step
+from controller.round import Installed, Round, Step
+from pipelines import fields
+from pipelines.actions import ToGroup
+from pipelines.addresses import Ip
 from pipelines.fields import SERVICE_ZONE
 from pipelines.unit import Scope, Tuple
 
 REPEATS = 3
+GROUP_ACTION = bytes((0, 22, 0, 8))  # as it begins in a flow's instructions: a cheap sieve
 
 
 def gone(
@@ -52,19 +57,39 @@ def frontend_of(connection: Tuple) -> Tuple:
     return connection._replace(endpoint=connection.frontend, endpoint_port=0)
 
 
-def changed_frontends(steps: Iterable[Step], read: Installed) -> set[Tuple]:
-    """After a read-back, when the old units are not known: the frontends whose group the switch had otherwise.
+def forgotten(read: Installed, sent: Round) -> set[Tuple]:
+    """After a read-back, when what was allowed is not known: frontends that led to a group and do not lead there now.
 
-    Each as a Tuple without endpoint (port 0): every connection of the frontend is flushed.
+    `read`: what the switch held; `sent`: what was done about it. A frontend counts when its flow was replaced or
+    removed, or its group has become another; all of its connections are flushed.
     """
-    frontends = set()
-    for step in steps:
-        for number, group in step.new.groups.items() if step.new else ():
-            there = read.groups.get(number)
-            if step.new and there is not None and there.content != group.content:
-                flushed = [allowed for allowed in step.new.allowed if allowed.protocol in FLUSHED]
-                frontends |= {frontend_of(allowed) for allowed in flushed}
-    return frontends
+    touched = {flow.key for flow in sent.flows_in} | {flow.key for flow in sent.flows_out}
+    groups = {group.id for group in (*sent.groups_in, *sent.groups_out)} & read.groups.keys()
+    if not touched and not groups:
+        return set()
+    return {
+        frontend
+        for row in read.flows.values()
+        if isinstance(row, readback.FlowRow) and GROUP_ACTION in row.instructions
+        for frontend in _frontends(row, row.key in touched, groups)
+    }
+
+
+def _frontends(row: readback.FlowRow, touched: bool, groups: Collection[int]) -> Iterator[Tuple]:
+    """The service address and port in the match of a flow that leads to one of the groups, or to any when touched."""
+    try:
+        flow = readback.decode_flow(row)
+    except readback.DecodeError:
+        return  # not written by us
+    if not touched and not any(isinstance(action, ToGroup) and action.group in groups for action in flow.actions):
+        return
+    exact = {item.field: item.value for item in flow.match if item.mask is None}
+    protocol = exact.get(fields.IP_PROTO, 0)
+    port = exact.get(fields.L4_DST[protocol]) if protocol in FLUSHED else None
+    for family, field in fields.IP_DST.items():
+        if port is not None and field in exact:
+            address = Ip(family, exact[field])
+            yield Tuple(protocol, address, port, address, 0)
 
 
 def messages(connection: Connection, connections: Iterable[Tuple]) -> Iterator[bytes]:

@@ -294,7 +294,6 @@ class Session:
         scopes = self._member_scopes()
         position = self.fleet.desired(scopes)
         self._settle(rows, position, scopes, frozenset())
-        self.writer.flush_changed(position.steps, rows)
         self._plan_audit()
         self._enter(State.READY)
         while True:

@@ -5,7 +5,7 @@ go at once without it. It is tried again when it changes, and after a read-back.
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import eventlet
 from msgspec import Struct
@@ -77,11 +77,17 @@ class Writer:
                 LOG.error("switch at %s refused %s: %s", self._connection.peer, unit, text)
             whole = net(steps, self._slices, again)
         if self.exceptions:
-            done = {step.unit for step in steps}
-            self.exceptions = {unit: refusal for unit, refusal in self.exceptions.items() if unit not in done}
+            tried = {step.unit for step in steps}
+            self.exceptions = {unit: refusal for unit, refusal in self.exceptions.items() if unit not in tried}
         self.exceptions |= refused
-        self._flush(flush.gone(steps, self._fleet, scopes, self._held(), self._slices))
-        return whole if removing else whole.without_removals()
+        done = whole if removing else whole.without_removals()
+        self._flush(self._not_allowed_any_more(steps, scopes, done))
+        return done
+
+    def _not_allowed_any_more(self, steps: Sequence[Step], scopes: Collection[Scope], done: Round) -> set[Tuple]:
+        gone = flush.gone(steps, self._fleet, scopes, self._held(), self._slices)
+        read = next((step.old for step in steps if step.unit is None), None)
+        return gone if read is None else gone | flush.forgotten(read, done)
 
     def _from_what_is_held(self, step: Step) -> Step:
         if step.unit in self.exceptions:
@@ -165,10 +171,6 @@ class Writer:
             self._connection.request(encode.barrier(self._connection.next_xid()))
         except Refused as refused:
             LOG.error("switch at %s: %s", self._connection.peer, refused)
-
-    def flush_changed(self, steps: Iterable[Step], read: Rows) -> None:
-        """After a first sync: the connections of services whose endpoints were others."""
-        self._flush(flush.changed_frontends(steps, read))
 
     def _flush(self, connections: Collection[Tuple]) -> None:
         if connections:

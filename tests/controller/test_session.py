@@ -5,9 +5,11 @@ import pytest
 
 from controller.fake import FakePort
 from controller.session import Hooks, State
+from pipelines.actions import Goto
 from pipelines.addresses import parse_ip
+from pipelines.flow import Flow
 from pipelines.model import Change, Kind, Port
-from pipelines.unit import FLEET
+from pipelines.unit import FLEET, Unit
 from tests.controller.world import (
     SEGMENT,
     World,
@@ -336,16 +338,50 @@ def test_service_that_is_gone_is_flushed_as_a_whole():
     assert parse_ip("10.10.0.10").value.to_bytes(4, "big") not in fake.flushed[0]
 
 
-def test_endpoints_changed_while_away_are_flushed_by_frontend():
+def _apart(unit):
+    """As the pipelines say it: the frontend, which knows what is allowed, and its group are two units."""
+    return {
+        key("service", "front"): Unit(unit.flows, (), unit.allowed) if unit else None,
+        key("route", "group"): Unit((), unit.groups) if unit and unit.groups else None,
+    }
+
+
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("left", ["another", "none", "no service"])
+def test_b49_what_changed_while_away_is_flushed_by_frontend(left, whole):
+    """Also when the last endpoint went (the flow refuses now) and when the service is gone."""
     world, fake = World(), switch()
-    web = key("service", "web")
-    world.start({web: service(1, (10, 11), flushed=True)}, 1)
+
+    def units(unit):
+        return {key("service", "web"): unit} if whole else _apart(unit)
+
+    front = service(1, (10, 11), flushed=True)
+    refusing = Unit((Flow(41, 200, front.flows[0].match, (Goto(70),)),))
+    world.start(units(front) | {key("service", "same"): service(2, (10, 11), flushed=True)}, 1)
     world.connect(fake)
     world.unplug(fake)
-    world.publish({web: service(1, (11,), flushed=True)})
+    world.publish(units({"another": service(1, (11,), flushed=True), "none": refusing, "no service": None}[left]))
     world.connect(fake)
     until(lambda: len(fake.flushed) == 6)
+    assert len(set(fake.flushed)) == 1
     assert parse_ip("10.96.0.1").value.to_bytes(4, "big") in fake.flushed[0]
+    assert b"\x10\x0a" not in fake.flushed[0], "no endpoint is named"
+    eventlet.sleep(0.1)
+    assert len(fake.flushed) == 6
+
+
+def test_service_whose_removal_is_held_is_not_flushed_until_it_goes():
+    world, fake = World(), switch()
+    services = {key("service", str(n)): service(n, (10,), flushed=True) for n in range(1, 41)}
+    world.start(services, 1)
+    world.connect(fake)
+    world.unplug(fake)
+    world.publish(dict.fromkeys(list(services)[1:]))
+    world.connect(fake)
+    assert world.row(fake).held_removals == 78
+    assert fake.flushed == []
+    world.switches.confirm()
+    until(lambda: len(fake.flushed) == 39 * 6)
 
 
 def test_unit_that_cannot_be_encoded_harms_only_itself():

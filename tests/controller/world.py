@@ -13,7 +13,7 @@ from controller.settings import SwitchSettings
 from controller.switches import SessionRow, Switches
 from pipelines.actions import Ct, Goto, Nat, Resubmit, ToGroup, load
 from pipelines.addresses import parse_ip
-from pipelines.fields import ENDPOINT_IP4, IP4, IP4_DST, IP4_SRC, IP_PROTO, UDP
+from pipelines.fields import ENDPOINT_IP4, IP4, IP4_DST, IP4_SRC, IP_PROTO, UDP, UDP_DST
 from pipelines.flow import Bucket, Flow, Group, match
 from pipelines.ids import FIRST_GROUP
 from pipelines.unit import EMPTY, FLEET, Member, Revision, Scope, ScopeKind, Tuple, Unit, UnitChange, UnitKey
@@ -57,7 +57,8 @@ def service(number: int, endpoints: Iterable[int], flushed: bool = False) -> Uni
         FIRST_GROUP + number,
         tuple(Bucket(a.value & 0xFFFF, (load(ENDPOINT_IP4, a.value), Resubmit(42))) for a in addresses),
     )
-    flow = Flow(41, 200, match(IP4, IP_PROTO.eq(UDP), IP4_DST.eq(frontend.value)), (ToGroup(group.id),))
+    where = match(IP4, IP_PROTO.eq(UDP), IP4_DST.eq(frontend.value), UDP_DST.eq(53))
+    flow = Flow(41, 200, where, (ToGroup(group.id),))
     allowed = frozenset(Tuple(UDP, frontend, 53, a, 5353) for a in addresses)
     return Unit((flow,), (group,), allowed if flushed else frozenset())
 
