@@ -1,6 +1,9 @@
 """Services and endpoints change while traffic runs."""
 
+import re
+import sys
 import time
+from collections import Counter
 
 import pytest
 
@@ -54,6 +57,69 @@ def test_endpoint_that_goes_loses_its_datagrams_and_keeps_its_tcp(cluster: Clust
     began = {stream.answers[0].partition(" ")[0] for label, stream in streams.results.items() if "udp" in label}
     assert began == {"b", "e"}, "the streams did not begin at both endpoints"
     gone(cluster, "moving")
+
+
+def tracked(cluster: Cluster, node: str = "n1") -> Counter[str]:
+    """Endpoints of the datagrams to VIP that a node's switch remembers, each with the number of its entries."""
+    dump = cluster.lab.appctl(node, "dpctl/dump-conntrack")
+    return Counter(
+        found[1]
+        for line in dump.splitlines()
+        if line.startswith("udp") and any(f",dst={address}," in line for address in VIP)
+        if (found := re.search(r"reply=\(src=([^,]+),", line))
+    )
+
+
+@pytest.mark.parametrize("left", ["b", "no endpoint", "no service"])
+def test_datagrams_follow_a_service_that_changed_without_a_controller(cluster: Cluster, left: str) -> None:
+    """B49, B76: nobody remembers what was allowed, the switch's own flows tell which service addresses have changed."""
+    moving = service("moving", both("b", "e"))
+    cluster.put(*moving.objects())
+    of = {name: set(world.PODS[name].addresses.values()) for name in ("b", "e")}
+    with cluster.streams([("a", moving)] * 6 + [("a", "every")]) as streams:
+        assert tracked(cluster).keys() == of["b"] | of["e"], "the streams did not begin at both endpoints"
+        cluster.product.stop()
+        if left == "no service":
+            for path in cluster.manifests.directory.glob("*-moving*.yaml"):
+                path.unlink()
+        else:
+            cluster.manifests.put(*service("moving", both(*({"b"} & {left}))).objects())
+        cluster.product.start()
+        cluster.ready()
+        time.sleep(1.3)  # longer than until the second flush
+        assert tracked(cluster).keys() == (of["b"] if left == "b" else set())
+    others = {label: stream for label, stream in streams.results.items() if "every" in label}
+    assert all(stream.whole and len(stream.answers) == 1 for stream in others.values()), others
+    if left != "no service":
+        gone(cluster, "moving")
+
+
+CROWD = """
+import socket, sys, time
+held = []
+for number in range(int(sys.argv[2])):
+    held.append(socket.socket(socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET, socket.SOCK_DGRAM))
+    held[-1].connect((sys.argv[1], 80))
+    held[-1].send(b"x\\n")
+    time.sleep(0.002 if number % 10 == 9 else 0)
+"""
+
+
+def test_no_entry_of_many_clients_outlives_their_endpoint(cluster: Cluster) -> None:
+    """Rule R11: Open vSwitch forgets only a part of many entries that match, so it is asked again."""
+    cluster.put(*service("crowded", both("b", "e")).objects())
+    for address in VIP:
+        words = (sys.executable, "-IS", "-c", CROWD, address, "1000")
+        cluster.lab.run("a", "sh", "-c", 'ulimit -n 4096; exec "$@"', "sh", *words)
+    before = tracked(cluster)
+    assert min(before[address] for name in ("b", "e") for address in world.PODS[name].addresses.values()) > 300, before
+    cluster.put(*service("crowded", both("b")).objects())
+    time.sleep(1.3)
+    kept = {address: before[address] for address in world.PODS["b"].addresses.values()}
+    assert tracked(cluster) == kept
+    gone(cluster, "crowded")
+    time.sleep(1.3)
+    assert tracked(cluster) == {}
 
 
 def test_changed_port_leaves_the_old_one_refused(cluster: Cluster) -> None:
