@@ -9,7 +9,7 @@ from pipelines.feature import Feature, unit
 from pipelines.fields import Egress, Entered
 from pipelines.flow import Flow
 from pipelines.tables import CT_COMMIT, EGRESS, goto
-from pipelines.unit import EMPTY, ScopeKind, Unit
+from pipelines.unit import ScopeKind, Unit
 from pipelines.view import NodeView
 
 # What the host sends was routed by the host; what it will receive it counts itself.
@@ -17,13 +17,13 @@ _ROUTED_HERE = (Entered.POD, Entered.UPLINK, Entered.TUNNEL)
 
 
 def node_egress(network: NodeNetwork, view: NodeView) -> Unit:
-    """Routed packets, by class."""
+    """Routed packets, by class: what needs a port that is missing is dropped, and nothing else."""
     del network
     gateway, uplink, local = view.gateway, view.uplink, view.local
-    if gateway is None:
-        return EMPTY
-    flows = [*_routed(Egress.POD, load(f.ETH_SRC, gateway.mac))]
-    flows += _plain(Egress.GATEWAY, load(f.ETH_DST, gateway.mac), load(f.OUT_PORT, gateway.number))
+    flows: list[Flow] = []
+    if gateway:
+        flows += _routed(Egress.POD, load(f.ETH_SRC, gateway.mac))
+        flows += _plain(Egress.GATEWAY, load(f.ETH_DST, gateway.mac), load(f.OUT_PORT, gateway.number))
     if uplink:
         flows += _routed(Egress.UPLINK, load(f.ETH_SRC, uplink.mac), load(f.OUT_PORT, uplink.number))
     if local:
