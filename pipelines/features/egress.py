@@ -17,10 +17,10 @@ _ROUTED_HERE = (Entered.POD, Entered.UPLINK, Entered.TUNNEL)
 
 
 def node_egress(network: NodeNetwork, view: NodeView) -> Unit:
-    """Routed packets, by class: what needs a port that is missing is dropped, and nothing else."""
+    """Routed packets, by class."""
     del network
     gateway, uplink, local = view.gateway, view.uplink, view.local
-    flows: list[Flow] = []
+    flows: list[Flow] = []  # a port that is missing takes its own classes away, no others
     if gateway:
         flows += _routed(Egress.POD, load(f.ETH_SRC, gateway.mac))
         flows += _plain(Egress.GATEWAY, load(f.ETH_DST, gateway.mac), load(f.OUT_PORT, gateway.number))
