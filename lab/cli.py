@@ -1,6 +1,7 @@
 """The commands of the lab: `up`, `status`, `exec`, `sync`, `down`."""
 
 import os
+import sys
 from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
@@ -70,7 +71,8 @@ def show(name: str, output: str) -> None:
 def execute(name: str, place: str, argv: tuple[str, ...]) -> None:
     """Run a program in PLACE: a node, a pod (NAMESPACE/NAME or NAME), router, outside, remote or controller.
 
-    On a node, ovs-vsctl, ovs-ofctl and ovs-appctl talk to that node's Open vSwitch.
+    On a node, ovs-vsctl, ovs-ofctl and ovs-appctl talk to that node's Open vSwitch. In the place `controller`,
+    `signalbox run` is where the switches look for it, and where `signalbox status` and the like find it.
     """
     attached = Lab.attach(name)
     if argv[0] == "--":
@@ -78,7 +80,9 @@ def execute(name: str, place: str, argv: tuple[str, ...]) -> None:
     if not argv:
         raise click.UsageError("nothing to run")
     words = netns.command(attached.namespace(place), argv)
-    os.execvpe(words[0], words, {**os.environ, **attached.environment(place)})
+    # `signalbox` is found beside the Python that runs this, whether or not its environment is activated.
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    os.execvpe(words[0], words, {**os.environ, "PATH": path, **attached.environment(place)})
 
 
 @lab.command()

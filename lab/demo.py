@@ -20,7 +20,7 @@ from rich.table import Table
 
 from lab.cluster import Lab
 from lab.netns import LabError
-from lab.product import REST, Product
+from lab.product import Product
 from lab.traffic import Probe
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "demo"
@@ -254,14 +254,21 @@ def main() -> int:
 
 
 def _what_to_try(name: str, manifests: Path) -> None:
-    console.print(f"\nThe lab stays. The controller follows {manifests}: edit it and look. Things to try:\n")
+    lab, asked = "signalbox lab", f"signalbox lab exec --name {name} controller -- signalbox"
+    console.print(f"\nThe lab stays. The controller follows {manifests}: edit it and look.")
+    console.print(f"Its log is {manifests.parent / 'controller.log'}. Things to try:\n")
     for words in (
-        f"signalbox lab exec --name {name} a -- ping -c3 10.10.2.10",
-        f"signalbox lab exec --name {name} a -- curl -s http://10.96.0.80/",
-        f"signalbox lab exec --name {name} controller -- signalbox nodes --url http://{REST}",
-        f"signalbox lab exec --name {name} n1 -- ovs-ofctl -OOpenFlow15 dump-flows br0 table=42",
-        f"signalbox lab status --name {name}",
-        f"signalbox lab down --name {name}",
+        f"{lab} exec --name {name} a -- ping -c3 10.10.2.10",
+        f"{lab} exec --name {name} a -- curl -s http://10.96.0.80/",
+        f"{asked} status",
+        f"{asked} nodes",
+        f"{asked} services",
+        f"{asked} flows --node n1 --table route",
+        f"{asked} diff",
+        f"{lab} exec --name {name} n1 -- ovs-ofctl -OOpenFlow15 dump-flows br0 table=42",
+        f"{lab} status --name {name}",
+        f"{lab} sync --name {name} {manifests}  # after a Pod was added or removed",
+        f"{lab} down --name {name}",
     ):
         console.print(f"  .venv/bin/{words}")
 

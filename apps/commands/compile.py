@@ -56,7 +56,8 @@ def compile_(
         raise click.ClickException(str(error)) from error
     problems = {*reading.problems, *compiled.compiler.problems()}
     if problems:
-        click.echo(f"{len(problems)} problems were found, `signalbox check {directory}` lists them", err=True)
+        counted = "1 problem was" if len(problems) == 1 else f"{len(problems)} problems were"
+        click.echo(f"{counted} found, `signalbox check {directory}` lists them", err=True)
     found = flow_rows.units(compiled.fleet, compiled.scopes)
     flows = [] if only == "groups" else flow_rows.in_order(flow_rows.flow_rows(found))
     groups = [] if only == "flows" else sorted(flow_rows.group_rows(found), key=lambda row: row["group"])

@@ -5,6 +5,7 @@ from typing import Any
 import click
 
 from apps import flow_rows
+from apps.answers import NO_SWITCH
 from apps.commands import output as out
 from apps.commands.client import ask, url_option
 
@@ -30,7 +31,7 @@ def status(url: str, output: str) -> None:
             ("objects", counts or "none"),
             ("revision", f"{found['revision']}, {found['units']} units, compiled in {found['compile_seconds']:.3f} s"),
             ("mode", found["mode"]),
-            ("held", f"{found['held_removals']} flows and groups, {len(found['held_objects'])} objects"),
+            ("held", _held(found)),
             ("longest stall", f"{found['longest_stall_seconds'] * 1000:.0f} ms"),
         ],
     )
@@ -40,6 +41,15 @@ def status(url: str, output: str) -> None:
         click.echo()
         columns = ("KIND", "OBJECT", "FIELD", "REASON")
         out.table(columns, [(one["kind"], one["object"], one["field"], one["reason"]) for one in problems])
+
+
+def _held(found: Any) -> str:
+    objects = found["held_objects"]
+    counts = f"{found['held_removals']} flows and groups, {len(objects)} objects"
+    if not objects and not found["held_removals"]:
+        return counts
+    named = f" ({', '.join(objects[:3])}{' …' if len(objects) > 3 else ''})" if objects else ""
+    return f"{counts}{named}; `signalbox confirm` lets these removals go"
 
 
 def _switches(rows: list[Any]) -> None:
@@ -73,12 +83,21 @@ def nodes(url: str, output: str) -> None:
             " ".join(row.get("addresses", ())) or "-",
             " ".join(row.get("pod_cidrs", ())) or "-",
             f"{row['mac']['address']} ({row['mac']['source']})" if row["mac"] else "unknown",
-            row.get("pods", 0),
+            _pods(row),
         )
         for row in rows
     ]
     out.table(("NODE", "SWITCH", "DATAPATH", "ADDRESSES", "PODCIDRS", "MAC (FROM)", "PODS"), shown)
+    for row in rows:
+        if row["state"] != NO_SWITCH and row.get("ports_missing"):
+            click.echo(f"Node {row['name']}: its switch lacks the port {', '.join(row['ports_missing'])}", err=True)
     _problems_of("Node", rows)
+
+
+def _pods(row: Any) -> str:
+    """How many; and of how many the switch has no port, so that no packet reaches them."""
+    without = len(row.get("pods_without_port", ()))
+    return f"{row.get('pods', 0)}" + (f" ({without} without port)" if without else "")
 
 
 @click.command()
@@ -93,16 +112,19 @@ def services(url: str, output: str) -> None:
     shown = [
         (
             row["name"],
-            _at(front["address"], front["port"]),
+            _at(front["address"], front["port"]) if front["address"] else "-",
             front["protocol"],
             front["state"],
             " ".join(_at(one["address"], one["port"]) for one in front["endpoints"]) or front["reason"],
         )
         for row in rows
-        for front in row["frontends"]
+        for front in row["frontends"] or ({**NO_FRONTEND, "state": row["state"]},)
     ]
     out.table(("SERVICE", "ADDRESS", "PROTOCOL", "STATE", "ENDPOINTS"), shown)
     _problems_of("Service", rows)
+
+
+NO_FRONTEND = {"address": "", "protocol": "-", "endpoints": (), "reason": ""}  # it is headless, or cannot be used
 
 
 def _at(address: str, port: int) -> str:

@@ -17,7 +17,7 @@ from apps import settings
 from apps.cli import COMMANDS, signalbox
 from apps.rest import Rest
 from controller.session import State
-from pipelines.model import Problem
+from pipelines.model import Change, Invalid, Kind, Problem
 from tests.apps.stub import StubFabric, as_desired, session_row
 
 
@@ -156,6 +156,30 @@ def test_status_shows_problems_and_switches(url: str, fabric: StubFabric) -> Non
     text = run("status", "--url", url).stdout
     for words in ("the switch of n2 is SLAVE: another master", "UNCLAIMED", "a.yaml", "longest stall"):
         assert words in text
+
+
+def test_status_names_what_is_held_and_how_to_let_it_go(url: str, fabric: StubFabric) -> None:
+    assert "signalbox confirm" not in run("status", "--url", url).stdout
+    held = tuple((Kind.SERVICE, f"default/s{number}") for number in range(4))
+    fabric.source.now = type(fabric.source.now)("directory x", held=held)
+    (line,) = [line for line in run("status", "--url", url).stdout.splitlines() if line.startswith("held")]
+    assert "4 objects (Service default/s0, Service default/s1, Service default/s2 …)" in line
+    assert "`signalbox confirm`" in line
+
+
+def test_nodes_tell_which_ports_their_switches_lack(url: str) -> None:
+    ran = run("nodes", "--url", url)
+    assert ran.stdout.splitlines()[1].endswith("3 (3 without port)")
+    assert ran.stdout.splitlines()[2].endswith("2 (2 without port)")
+
+
+def test_a_service_that_has_no_address_is_listed_too(url: str, fabric: StubFabric) -> None:
+    problem = Problem(Kind.SERVICE, "default/broken", "spec.clusterIPs[0]", "'10.96.0.777' is no address")
+    fabric.compiler.run([Change(Kind.SERVICE, "default/broken", Invalid((problem,)))])
+    ran = run("services", "--url", url)
+    (line,) = [line for line in ran.stdout.splitlines() if line.startswith("default/broken")]
+    assert line.split() == ["default/broken", "-", "-", "unusable"]
+    assert "'10.96.0.777' is no address" in ran.stderr
 
 
 def test_diff_is_silent_and_ends_well_when_all_is_as_it_should_be(url: str) -> None:

@@ -1,6 +1,7 @@
 """`make demo` as a new user runs it: it ends well, shows every step, and leaves nothing; broken, it says so."""
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -70,6 +71,10 @@ def test_demo_that_is_kept_can_be_used_and_taken_down(name: str) -> None:
             [*lab, "exec", "--name", name, *words], cwd=ROOT, capture_output=True, text=True, check=True
         )
     assert done.stdout.startswith("web-")
+    for line in [line for line in ran.stdout.splitlines() if "-- signalbox " in line]:
+        asked = shlex.split(line.strip().removeprefix(".venv/bin/signalbox lab "))
+        bare = {"PATH": os.defpath}  # nobody has activated the environment
+        subprocess.run([*lab, *asked], cwd=ROOT, env=bare, capture_output=True, check=True)
     subprocess.run([*lab, "down", "--name", name], cwd=ROOT, check=True)
     assert remains(name) == []
 
