@@ -70,6 +70,9 @@ def own_destinations(network: NodeNetwork, view: NodeView) -> Unit:
         flows.append(_leave(260, (pod, *f.destination(at.ip)), Egress.GATEWAY))
         flows.append(_leave(250, f.destination(at.ip), Egress.LOCAL))
     flows += [_leave(260, f.destination(ip), Egress.GATEWAY) for ip in _gateways(network, view)]
+    # From a peer by the port that the host would answer by: on gw0 its reverse path filter would drop it.
+    uplink = f.ENTERED_BY.eq(Entered.UPLINK)
+    flows += [_leave(270, (uplink, *f.destination(cidr.address(1))), Egress.LOCAL) for cidr in network.cidrs]
     flows += [ROUTE.flow(240, f.destination(cidr)) for cidr in network.cidrs]
     if view.uplink:
         flows.append(_l2(Entered.LOCAL, view.uplink.number))
