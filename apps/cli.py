@@ -18,6 +18,7 @@ COMMANDS = {
     "flows": "apps.commands.live:flows",
     "diff": "apps.commands.live:diff",
     "confirm": "apps.commands.live:confirm",
+    "claim": "apps.commands.live:claim",
     "lab": "lab.cli:lab",
     "docs": "apps.commands.docs:docs",
     "version": "apps.cli:version",

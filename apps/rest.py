@@ -1,7 +1,7 @@
 """The REST side without HTTP glue: a method, a path and a query in, a status and bytes out.
 
-Reads only, but for `POST /v1/confirm`. Lists are arrays and leave in pieces, so that a long one never keeps the
-hub: between two rows others run. A wrong parameter is named; an unknown path is a JSON 404.
+Reads only, but for `POST /v1/confirm` and `/v1/claim`. Lists are arrays and leave in pieces, so that a long one
+never keeps the hub: between two rows others run. A wrong parameter is named; an unknown path is a JSON 404.
 """
 
 import logging
@@ -84,6 +84,7 @@ class Rest:
             Resource("GET", "/v1/groups", ("node", "feature"), self._groups, "groups with their objects"),
             Resource("GET", "/v1/problems", (), self._problems, "what a person should mend"),
             Resource("POST", "/v1/confirm", (), self._confirm, "lets removals go that are held back"),
+            Resource("POST", "/v1/claim", (), self._claim, "claims switches that another controller is master of"),
         )
 
     def answer(self, method: str, path: str, query: str) -> Answer:
@@ -152,6 +153,10 @@ class Rest:
         held = answers.status(fabric)
         fabric.confirm()
         return _json({"released_removals": held["held_removals"], "released_objects": held["held_objects"]})
+
+    def _claim(self, query: Query) -> Answer:
+        del query
+        return _json({"claimed": self._fabric.switches.claim()})
 
     # --- objects --------------------------------------------------------------------------------------------------
 

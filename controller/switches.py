@@ -148,6 +148,13 @@ class Switches:
             session.confirm()
         return held
 
+    def claim(self) -> list[str]:
+        """Claims the role of master where another controller has it; returns the nodes of these switches."""
+        slaves = [session for session in self._by_dpid.values() if session.state is State.SLAVE]
+        for session in slaves:
+            session.claim()
+        return sorted(session.node for session in slaves)
+
 
 def _row(session: Session) -> SessionRow:
     writer = session.writer

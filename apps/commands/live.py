@@ -1,4 +1,4 @@
-"""`signalbox status`, `nodes`, `services`, `flows`, `diff` and `confirm`: questions to a running controller."""
+"""What a running controller is asked: `signalbox status`, `nodes`, `services`, `flows`, `diff`, `confirm`, `claim`."""
 
 from typing import Any
 
@@ -201,3 +201,18 @@ def confirm(url: str, output: str) -> None:
     click.echo(f"released: {released['released_removals']} flows and groups, {len(objects)} objects")
     for name in objects:
         click.echo(f"  {name}")
+
+
+@click.command()
+@url_option
+@out.output_option
+def claim(url: str, output: str) -> None:
+    """Become the master of switches that another controller took.
+
+    A controller that has lost a switch does not fight for it. When the other one is gone, this takes it back.
+    """
+    claimed = ask(url, "/v1/claim", "POST")
+    if output == "json":
+        out.as_json(claimed)
+        return
+    click.echo(f"claimed: {', '.join(claimed['claimed']) or 'nothing; no other controller is master here'}")

@@ -44,6 +44,11 @@ class StubSwitches:
         self.rows: list[SessionRow] = []
         self.refused = Counter({"handshake": 2})
         self.held: dict[int, Rows] = {}  # what each switch shows when it is read
+        self.lost = ["n2"]  # nodes of switches that another controller took
+
+    def claim(self) -> list[str]:
+        claimed, self.lost = self.lost, []
+        return claimed
 
     def sessions(self) -> list[SessionRow]:
         return self.rows

@@ -120,6 +120,12 @@ def test_a_wrong_method_is_refused(client: Client, fabric: StubFabric) -> None:
     assert fabric.confirmed == 0
 
 
+def test_claim_says_which_switches_it_takes_back(client: Client, fabric: StubFabric) -> None:
+    assert json.loads(client.ask("/v1/claim", "POST").body) == {"claimed": ["n2"]}
+    assert client.ask("/v1/claim").status_int == 405
+    assert fabric.switches.lost == []
+
+
 def test_confirm_releases_and_says_what(client: Client, fabric: StubFabric) -> None:
     fabric.switches.rows = [session_row(1, "n1", State.READY, held_removals=31)]
     fabric.source.now = type(fabric.source.now)("x", held=((Kind.SERVICE, "default/web"),))

@@ -61,8 +61,9 @@ def test_second_controller_takes_over_and_the_first_says_so_and_stops(cluster: C
         second.stop()
         cluster.lab.vsctl("n1", "set-controller", "br0", target)
         cluster.wait(lambda: row(first, "n1")["state"] in ("SLAVE", "READY"), "n1 to be there")
-        first.restart()
+        first.text("/v1/claim", "-X", "POST")
         cluster.ready()
+        assert row(first, "n1")["role"] == "MASTER"
     assert cluster.held() == before
     assert streams.broken == {}
 
