@@ -21,12 +21,14 @@ def _icmp6(kind: int) -> tuple[f.Item, ...]:
 
 
 def never_from_pods(settings: Settings, view: FleetView) -> Unit:
-    """Tagged frames, router advertisements, redirects, DHCP server replies and multicast from pods."""
+    """Tagged frames, router advertisements, redirects, DHCP server replies, multicast, others' neighbour discovery."""
     del settings, view
     dhcp = [(f.IP4, f.IP_PROTO.eq(f.UDP), f.UDP_SRC.eq(67)), (f.IP6, f.IP_PROTO.eq(f.UDP), f.UDP_SRC.eq(547))]
     forbidden = [_icmp6(ROUTER_ADVERTISEMENT), _icmp6(REDIRECT), *dhcp]
     flows = [SPOOF_GUARD.flow(220, conditions) for conditions in forbidden]
     flows.append(SPOOF_GUARD.flow(230, (f.TAGGED,)))  # a tag would leave by the uplink as it is: into another VLAN
+    # What is not exactly a pod's own is none of its other IPv6 packets, which conntrack would have to drop.
+    flows += [SPOOF_GUARD.flow(180, _icmp6(kind)) for kind in (ROUTER_SOLICITATION, SOLICITATION, ADVERTISEMENT)]
     flows.append(SPOOF_GUARD.flow(160, (f.ETH_DST.masked(f.MULTICAST, f.MULTICAST),)))
     return unit(flows)
 
