@@ -229,3 +229,36 @@ def test_open_vswitch_connects_with_tls_again_and_again(switch, pki):
     assert world.audited(switch) == {}
     world.listener.close()
     world.session(switch).connection.close("test")
+
+
+def test_two_open_vswitches_are_served_with_tls_at_once_while_strangers_knock(tmp_path, pki):
+    world = Served(tls_context(pki, "controller", server=True))
+    others = [Switch(tmp_path / str(number)) for number in (1, 2)]
+    try:
+        for number, ovs in enumerate(others, 1):
+            ovs.directory.mkdir()
+            ovs.start()
+            ovs.dpid = number
+            ovs.vsctl("set", "bridge", "br0", f"other-config:datapath-id={number:016x}")
+            ovs.vsctl("set-ssl", str(pki / "switch.key"), str(pki / "switch.pem"), str(pki / "ca.pem"))
+        many = {key("route", f"r{n}"): route(f"11.{n >> 8}.{n & 255}.0") for n in range(5000)}
+        world.publish(UNITS | many, {number: member(f"n{number}") for number in (1, 2)})
+        world.fleet.declare_ready()
+        silent = eventlet.connect(world.listener.address)
+        for ovs in others:
+            ovs.point_at(world, method="ssl")
+        for ovs in others:
+            world.await_state(ovs)
+        world.publish({key("route", "n2"): route("10.10.2.0", 80)})
+        world.settle(*others)
+        for ovs in others:
+            assert world.audited(ovs) == {}
+            assert ovs.table_sizes()[70] == 5001
+        silent.close()
+    finally:
+        world.listener.close()
+        for ovs in others:
+            session = world.switches.session(ovs.dpid)
+            if session is not None:
+                session.connection.close("the test is over")
+            ovs.stop()

@@ -1,13 +1,14 @@
 """Netting and the log, without any switch: properties."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.encode import Xids, encode_unit
+from controller.encode import Xids, delete_flow, delete_group, encode_unit
 from controller.fleet import Fleet
 from controller.round import Round, Step, net, pieces
 from pipelines.unit import EMPTY, FLEET, Revision, UnitChange
-from tests.controller.world import NUMBERS, SEGMENT, key, node, route
+from tests.controller.world import NUMBERS, SEGMENT, key, node, route, service
 
 NAMES = st.sampled_from("abcd")
 VALUES = st.none() | st.tuples(st.integers(1, 4), st.sampled_from((80, 100)))
@@ -113,6 +114,24 @@ def test_pieces_hold_everything_in_order(limit):
     cut = list(pieces(whole, limit))
     assert [m for piece in cut for m in piece.messages()] == list(whole.messages())
     assert all(len(piece) <= limit for piece in cut)
+
+
+@pytest.mark.parametrize("limit", [1, 3, 100])
+def test_b69_groups_go_in_before_the_flows_that_use_them_and_out_after_them(limit):
+    """Also when it is cut: Open vSwitch refuses a flow whose group is not there, and deletes one whose group goes."""
+    xids = Xids()
+    old, new = (
+        encode_unit(key("service", n), 3, service(i, (10, 11)), None, xids) for n, i in (("old", 1), ("new", 2))
+    )
+    whole = net([Step(old.key, old, None), Step(new.key, None, new)])
+    (went_in,), (goes,) = new.flows.values(), old.flows.values()
+    (group_in,), (group_out,) = new.groups.values(), old.groups
+    assert [message for piece in pieces(whole, limit) for message in piece.messages()] == [
+        group_in.message,
+        went_in.message,
+        delete_flow(goes),
+        delete_group(group_out),
+    ]
 
 
 def test_unit_is_encoded_once_and_what_did_not_change_is_used_again():

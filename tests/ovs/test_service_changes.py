@@ -152,7 +152,7 @@ def test_services_with_a_shared_endpoint_do_not_need_each_other(cluster: Cluster
 
 
 def test_one_protocol_of_a_port_goes_and_the_other_stays(cluster: Cluster) -> None:
-    """B15, B16."""
+    """B15."""
     ends = {"tcp": ("a",), "udp": ("c",)}
     cluster.put(*service("dns", ends).objects())
     asked = probes(VIP)
@@ -163,6 +163,29 @@ def test_one_protocol_of_a_port_goes_and_the_other_stays(cluster: Cluster) -> No
     assert [answer.error for answer in answers] == ["ECONNREFUSED", "ECONNREFUSED", "", ""]
     assert [answer.error for answer in udp.answers()] == ["", ""]
     gone(cluster, "dns")
+
+
+def test_one_port_of_an_address_goes_and_the_other_stays(cluster: Cluster) -> None:
+    """B16: two TCP ports of one ClusterIP; when the service is gone nothing of the address is left."""
+    first, second = PORTS["tcp"], PortOf("tcp", 443, 8080)
+    named = objects.service("ports", list(VIP), [first, second])
+    named["spec"]["ports"][1]["name"] = "other"
+    slices = objects.slices("ports", first, {"b": (world.PODS["b"].addresses.values(), "n1")})
+    for one in slices:
+        one["ports"].append({**one["ports"][0], "name": "other"})
+    cluster.put(named, *slices)
+    asked = [Probe("tcp", address, port, timeout=3) for address in VIP for port in (80, 443)]
+    for client in ("a", "n1", "d"):
+        assert spread(cluster.lab.probe(client, asked)) == {"b"}
+    running = [Probe("tcp", address, 80, requests=40, pause=0.03) for address in VIP]
+    kept = cluster.lab.start_probes("a", running)
+    cluster.put(objects.service("ports", list(VIP), [first]))
+    for client in ("a", "n1", "d"):
+        assert [answer.error for answer in cluster.lab.probe(client, asked)] == ["", "ECONNREFUSED"] * 2
+    assert [answer.error for answer in kept.answers()] == ["", ""]
+    gone(cluster, "ports")
+    for node in world.NODES:
+        assert not [flow for flow in cluster.flows(node) if any(f"={address}," in flow for address in VIP)]
 
 
 def test_second_family_of_a_service_comes_and_goes(cluster: Cluster) -> None:

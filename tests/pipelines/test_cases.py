@@ -136,6 +136,9 @@ def test_b14_a_second_address_of_a_node_is_its_own_too() -> None:
     assert about(compiler, "table=20", "nw_dst=192.168.77.112", on="n2")
     assert about(compiler, "table=68", f"reg3={0xC0A84D70:#x}", on="n2")
     assert about(compiler, "table=0", "nw_src=192.168.77.112", on="n2")
+    assert about(compiler, "table=70", "nw_dst=192.168.77.112 ", "aa:00:00:00:00:02", "0x300000/0xf00000->reg0")
+    assert about(compiler, "table=68", f"reg3={0xC0A84D70:#x}")  # an endpoint there, seen from a peer
+    assert about(compiler, "table=30", "nw_src=192.168.77.112 ")
     assert {line for line in before if "nw_dst=192.168.77.102" in line} <= lines(compiler, "n2")
 
 
