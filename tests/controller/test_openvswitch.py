@@ -1,6 +1,7 @@
 """Sessions with a real Open vSwitch (its dummy datapath: no device is needed)."""
 
 import os
+from typing import Any
 
 import eventlet
 import pytest
@@ -233,7 +234,7 @@ def test_open_vswitch_connects_with_tls_again_and_again(switch, pki):
 
 def test_two_open_vswitches_are_served_with_tls_at_once_while_strangers_knock(tmp_path, pki):
     world = Served(tls_context(pki, "controller", server=True))
-    others = [Switch(tmp_path / str(number)) for number in (1, 2)]
+    others: list[Any] = [Switch(tmp_path / str(number)) for number in (1, 2)]
     try:
         for number, ovs in enumerate(others, 1):
             ovs.directory.mkdir()
