@@ -45,7 +45,7 @@ cluster: setup ## build what a real Kubernetes API server needs (minutes, once)
 	@scripts/go-toolchain
 	@tests/cluster/build
 
-clean: ## take down labs, remove .venv and every cache
-	-@[ ! -x .venv/bin/python ] || python -m lab down
+clean: ## take down the labs `lab` and `demo`, remove .venv and every cache
+	-@[ ! -x .venv/bin/python ] || for lab in lab demo; do python -m lab down --name $$lab; done
 	@rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
