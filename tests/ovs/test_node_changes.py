@@ -57,6 +57,22 @@ def test_connection_of_a_host_keeps_its_translation_when_the_mac_comes(cluster: 
     ]
 
 
+def test_what_the_host_forwards_for_a_pod_is_not_tracked_a_second_time(cluster: Cluster) -> None:
+    """Rule R8. By gw0 a translated packet passes the switch twice: as one connection, to the service address."""
+    cluster.put(world.node_object("n2", mac=None))
+    time.sleep(REVALIDATION)
+    vips, ends = SERVICES["only-e"].addresses, world.PODS["e"].addresses
+    targets = [(protocol, family) for protocol in PROTOCOLS for family in FAMILIES]
+    wanted = [Probe(p, vips[family], 80, source_port=43210 + n) for n, (p, family) in enumerate(targets)]
+    with cluster.watched("n1", "gw0", "portrange 43210-43213") as by_gateway:
+        assert [answer.error for answer in cluster.lab.probe("a", wanted)] == [""] * 4
+    assert by_gateway, "it does not go by the host"
+    dump = cluster.lab.appctl("n1", "dpctl/dump-conntrack").splitlines()
+    found = [line for line in dump if re.search(r"orig=.*sport=4321[0-3],.*zone=1\b", line)]
+    assert sorted(re.findall(r"orig=\(src=[^,]+,dst=([^,]+),", "\n".join(found))) == sorted([*vips.values()] * 2)
+    assert not [line for line in found if any(f",dst={end}," in line.partition("reply=")[0] for end in ends.values())]
+
+
 def test_node_without_pod_cidr_gets_its_routes_when_it_has_one(cluster: Cluster) -> None:
     """B11: no crash, no flow for everything; the flows come with the update."""
     for cidrs in ([], [""], ["10.10.2.0/33"]):
