@@ -4,12 +4,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from time import perf_counter
 
-from pipelines.text import flow_text, group_text
-
 from bench.openvswitch import OFCTL, OpenVSwitch
 from bench.product import Product
 from pipelines.flow import Flow
 from pipelines.ids import REJECT_METER
+from pipelines.text import flow_text, group_text
 from pipelines.unit import Revision, Scope, UnitKey
 
 

@@ -30,6 +30,7 @@ class Derived(StrEnum):
     FRONTEND = "service address"  # "ADDRESS PROTOCOL PORT" → Frontend
     ENDPOINT = "endpoint"  # the same form → Target
     SERVICE_RANGE = "service range"  # prefix → Cidr
+    LONE_ADDRESS = "service address outside every range"  # address → Cidr of just that
     TRACKED = "tracked"  # prefix → Cidr or Ip: what host traffic is tracked with
 
 

@@ -306,6 +306,15 @@ def _held_in(cidr: Cidr, facts: Facts) -> str:
     return ""
 
 
+def lone_addresses(key: str, front: Frontend, facts: Facts) -> Outcome:
+    """Outside every known range a service's address is a range of its own: tracked, refused where it has no port."""
+    del key
+    if any(cidr.__contains__(front.ip) for cidr in facts.all(Derived.SERVICE_RANGE).values()):
+        return Outcome()
+    family, value = front.ip
+    return Outcome([Claim(Derived.LONE_ADDRESS, str(front.ip), Cidr(family, value, BITS[family]))])
+
+
 def tracked_range(key: str, value: Any, facts: Facts) -> Outcome:
     """Host traffic is tracked with podCIDRs, service ranges and node addresses, both ways (rule R1)."""
     del facts, value
@@ -327,7 +336,9 @@ RULES = (
     Rule("services", Kind.SERVICE, services),
     Rule("service ranges", Kind.SERVICE_CIDR, service_ranges),
     Rule("configured ranges", Kind.SETTINGS, service_ranges),
+    Rule("lone addresses", Derived.FRONTEND, lone_addresses),
     Rule("tracked ranges", Derived.SERVICE_RANGE, tracked_range),
+    Rule("tracked lone addresses", Derived.LONE_ADDRESS, tracked_range),
     Rule("tracked podCIDRs", Derived.POD_CIDR, tracked_range),
     Rule("tracked nodes", Derived.NODE_ADDRESS, tracked_range),
 )

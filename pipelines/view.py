@@ -81,10 +81,6 @@ class FleetView:
         number: int = self._facts.get(Derived.GROUP_ID, service_port)
         return number
 
-    def in_service_range(self, ip: Ip) -> bool:
-        ranges = self._facts.all(Derived.SERVICE_RANGE).values()
-        return any(ip in cidr for cidr in ranges)
-
 
 class ZoneView(FleetView):
     """The view from any node of one topology zone: `zone` is its name."""

@@ -104,5 +104,6 @@ FEATURES = (
     Feature("conntrack.tracked", 11, ScopeKind.FLEET, Derived.TRACKED, tracked_with),
     Feature("conntrack.pods", 27, ScopeKind.FLEET, Derived.POD_CIDR, to_pods),
     Feature("conntrack.services", 28, ScopeKind.FLEET, Derived.SERVICE_RANGE, to_services),
+    Feature("conntrack.lone_address", 30, ScopeKind.FLEET, Derived.LONE_ADDRESS, to_services),
     Feature("conntrack.node", 12, ScopeKind.NODE, Derived.NODE_NETWORK, forwarded_by_host),
 )

@@ -57,8 +57,6 @@ def frontend(front: Frontend, view: FleetView) -> Unit:
         return EMPTY  # its endpoints may be among what is missing: what a switch has of it is held, not refused
     actions = (ToGroup(view.group_id(front.backends)),) if targets else REJECT
     flows = [SERVICE_LB.flow(200, (*to, f.L4_DST[number].eq(front.port)), *actions)]
-    if number == f.TCP and not view.in_service_range(front.ip):
-        flows.append(_mid_stream(*to, f.TCP_DST.eq(front.port)))
     allowed = frozenset(Tuple(number, front.ip, front.port, target.ip, target.port) for target in targets)
     return Unit(flows=tuple(flows), allowed=allowed)
 
@@ -121,10 +119,11 @@ def _chosen(ip: Ip, port: int) -> tuple[f.Item, ...]:
 
 FEATURES = (
     Feature("services.range", 13, ScopeKind.FLEET, Derived.SERVICE_RANGE, service_range),
+    Feature("services.lone_address", 29, ScopeKind.FLEET, Derived.LONE_ADDRESS, service_range),
     Feature("services.frontend", 14, ScopeKind.FLEET, Derived.FRONTEND, frontend),
     Feature("services.group", 15, ScopeKind.FLEET, Derived.SERVICE_PORT, service_group),
     Feature("services.endpoint", 16, ScopeKind.FLEET, Derived.ENDPOINT, endpoint),
 )
 
 # Features whose flows send refused packets to the controller.
-REJECTING = ("services.range", "services.frontend")
+REJECTING = ("services.range", "services.lone_address", "services.frontend")

@@ -73,7 +73,7 @@ def guard_flow(source: str) -> Unit:
     return Unit(flows=(Flow(5, 100, match(IP4, IP4_SRC.eq(parse_ip(source).value)), (Goto(20),)),))
 
 
-def until(true: Callable[[], object], seconds: float = 5) -> None:
+def until(true: Callable[[], object], seconds: float = 30) -> None:
     """Let the others run until it is true."""
     with eventlet.Timeout(seconds):
         while not true():

@@ -223,6 +223,9 @@ STREAMS = (
 )
 
 
+SPARED = 2  # of some two hundred: a switch that gets no processor for a moment drops what its ports cannot hold
+
+
 class Stream(Struct, frozen=True):
     """What became of a stream; see stream.py."""
 
@@ -234,7 +237,8 @@ class Stream(Struct, frozen=True):
 
     @property
     def whole(self) -> bool:
-        return self.sent == self.answered and not self.breaks
+        """No connection broke, and no more datagrams were lost than two busy cores lose by themselves."""
+        return self.sent - self.answered <= SPARED and not self.breaks
 
 
 class Streams:

@@ -366,12 +366,22 @@ def test_service_ranges_come_from_objects_and_from_settings_together() -> None:
 def test_endpoints_outside_the_pod_network_are_tracked_and_those_inside_follow_their_pod_cidr() -> None:
     compiler = compiled(
         node("n1", ["10.10.1.0/24"]),
+        operator(service_cidrs=(parse_cidr("10.96.0.0/16"),)),
         service("web", ["10.96.0.10"], ("", "TCP", 80)),
         slice_("web", "web", ["10.10.1.10", "198.51.100.7"], ("", "TCP", 8080)),
     )
-    assert set(compiler.facts.peek(Derived.TRACKED)) == {"10.10.1.0/24", "198.51.100.7"}
+    assert set(compiler.facts.peek(Derived.TRACKED)) == {"10.96.0.0/16", "10.10.1.0/24", "198.51.100.7"}
     compiler.run([gone(node("n1"))])
-    assert set(compiler.facts.peek(Derived.TRACKED)) == {"10.10.1.10", "198.51.100.7"}
+    assert set(compiler.facts.peek(Derived.TRACKED)) == {"10.96.0.0/16", "10.10.1.10", "198.51.100.7"}
+
+
+def test_a_service_address_outside_every_range_is_a_range_of_its_own() -> None:
+    compiler = compiled(service("web", ["10.96.0.10"], ("a", "TCP", 80), ("b", "UDP", 53)))
+    assert set(compiler.facts.peek(Derived.LONE_ADDRESS)) == {"10.96.0.10"}
+    assert set(compiler.facts.peek(Derived.TRACKED)) == {"10.96.0.10"}
+    compiler.run([service_cidr("10.96.0.0/16")])
+    assert compiler.facts.peek(Derived.LONE_ADDRESS) == {}
+    assert set(compiler.facts.peek(Derived.TRACKED)) == {"10.96.0.0/16"}
 
 
 def test_a_range_of_one_address_and_that_address_are_tracked_once() -> None:
