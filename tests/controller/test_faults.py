@@ -56,7 +56,7 @@ def _cold(fault: Fault, index: int) -> int:
     fake.late = 0.5  # later than the bundle's time-out
     world.start(BEFORE, 1)
     fake.arm({index: fault})
-    return _end(world, fake, fault)
+    return _end(world, fake, fault, eventlet.spawn(_keep_connected, world, fake))
 
 
 def _warm(fault: Fault, index: int) -> int:
@@ -64,22 +64,22 @@ def _warm(fault: Fault, index: int) -> int:
     world, fake = World(), switch()
     fake.late = 0.5
     world.start(BEFORE, 1)
-    world.connect(fake)
+    thread = eventlet.spawn(_keep_connected, world, fake)  # a busy machine may cost a switch its first connection
+    world.settle(fake)
     fake.arm({index: fault})
     world.publish(AFTER)
-    return _end(world, fake, fault)
+    return _end(world, fake, fault, thread)
 
 
-def _end(world: World, fake: Fake, fault: Fault) -> int:
-    thread = eventlet.spawn(_keep_connected, world, fake)
-    until(lambda: world.ready(fake), 8)
+def _end(world: World, fake: Fake, fault: Fault, thread: eventlet.greenthread.GreenThread) -> int:
+    until(lambda: world.ready(fake))
     seen = len(fake.received)
     eventlet.sleep(0.3)  # what comes late must not undo it
-    until(lambda: world.ready(fake), 8)
+    until(lambda: world.ready(fake))
     if world.row(fake).exceptions:
         assert fault is Fault.REFUSE
         fake.links[0].close()  # the next read-back tries them again
-        until(lambda: world.connected(fake) and not world.row(fake).exceptions and world.agrees(fake), 8)
+        until(lambda: world.connected(fake) and not world.row(fake).exceptions and world.agrees(fake))
     assert world.agrees(fake)
     world.number = 100
     thread.kill()
