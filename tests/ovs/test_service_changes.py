@@ -76,7 +76,7 @@ def test_datagrams_follow_a_service_that_changed_without_a_controller(cluster: C
     moving = service("moving", both("b", "e"))
     cluster.put(*moving.objects())
     of = {name: set(world.PODS[name].addresses.values()) for name in ("b", "e")}
-    with cluster.streams([("a", moving)] * 6 + [("a", "every")]) as streams:
+    with cluster.streams([("a", moving)] * 14 + [("a", "every")]) as streams:
         assert tracked(cluster).keys() == of["b"] | of["e"], "the streams did not begin at both endpoints"
         cluster.product.stop()
         if left == "no service":
