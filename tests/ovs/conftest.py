@@ -35,5 +35,4 @@ def there_and_back(cluster: Cluster, at_first: Held) -> Iterator[None]:
     yield
     if cluster.manifests.content() != files:
         cluster.manifests.restore(files)
-        cluster.wait(lambda: cluster.held() == at_first, "the switches to be as before")
-    assert cluster.held() == at_first
+    cluster.wait(lambda: cluster.held() == at_first, "the switches to be as before")
