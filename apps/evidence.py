@@ -15,7 +15,7 @@ from pipelines.features.routes import PEER_ROUTE
 from pipelines.fields import ETH_DST, IP4_DST, IP6_DST
 from pipelines.flow import Flow
 from pipelines.ids import split_cookie
-from pipelines.model import Change, Kind, Neighbor
+from pipelines.model import Change, Evidence, Kind
 from pipelines.view import Facts
 
 
@@ -32,7 +32,7 @@ def peer_macs(rows: Iterable[FlowRow], facts: Facts) -> list[Change]:
             continue  # not as we write it: the audit deals with it
         network, mac = _peer(flow, facts), _mac(flow)
         if mac is not None and network is not None and network.mac is None:
-            found[network.name] = Change(Kind.NEIGHBOR, network.name, Neighbor(mac))
+            found[network.name] = Change(Kind.EVIDENCE, network.name, Evidence(mac))
     return list(found.values())
 
 

@@ -190,8 +190,8 @@ class Fabric(app_manager.RyuApp):
         """What read-back showed counts only until something better is known: the result must not depend on history."""
         networks = self.compiler.facts.peek(Derived.NODE_NETWORK)
         better = [
-            Change(Kind.NEIGHBOR, node, None)
-            for node in self.compiler.facts.peek(Kind.NEIGHBOR)
+            Change(Kind.EVIDENCE, node, None)
+            for node in self.compiler.facts.peek(Kind.EVIDENCE)
             if node in networks and networks[node].mac and networks[node].mac.source != "read-back"
         ]
         if better:

@@ -68,6 +68,10 @@ _wire(fields.ARP_SPA, BASIC, 22)
 _wire(fields.ARP_TPA, BASIC, 23)
 _wire(fields.ARP_SHA, BASIC, 24)
 _wire(fields.ARP_THA, BASIC, 25)
+_wire(fields.TUN_SRC, NXM_1, 31)
+_wire(fields.TUN_DST, NXM_1, 32)
+_wire(fields.TUN_IP6_SRC, NXM_1, 109)
+_wire(fields.TUN_IP6_DST, NXM_1, 110)
 for _number, _field in enumerate(fields.REGS):
     _wire(_field, NXM_1, _number)
 for _number, _field in enumerate(fields.XREGS):

@@ -74,6 +74,13 @@ class Nat(Struct, frozen=True, gc=False):
     last_port: int | None = None
 
 
+class CheckPktLarger(Struct, frozen=True, gc=False):
+    """Sets a part of one bit when the frame, Ethernet header included, is longer than `length` bytes."""
+
+    length: int
+    target: Part
+
+
 class Ct(Struct, frozen=True, gc=False):
     """Send through connection tracking, then (when `table` is given) on to that table."""
 
@@ -88,7 +95,20 @@ class Goto(Struct, frozen=True, gc=False):
     table: int
 
 
-Action = Output | OutputPart | Controller | SetField | Move | Resubmit | ToGroup | Meter | DecTtl | Ct | Goto
+Action = (
+    Output
+    | OutputPart
+    | Controller
+    | SetField
+    | Move
+    | Resubmit
+    | ToGroup
+    | Meter
+    | DecTtl
+    | CheckPktLarger
+    | Ct
+    | Goto
+)
 
 
 def load(field: Field | Part, value: int) -> SetField:

@@ -27,6 +27,7 @@ VIEWS: dict[ScopeKind, type[FleetView]] = {
     ScopeKind.SEGMENT: SegmentView,
     ScopeKind.NODE: NodeView,
 }
+OBSERVATIONS = (Kind.PORT, Kind.NEIGHBOR, Kind.EVIDENCE)  # keys: a node, or a node and more
 SHARED = {ScopeKind.ZONE: Derived.ZONE, ScopeKind.SEGMENT: Derived.SEGMENT}  # scopes of several nodes, and their names
 TASKS_A_SLICE = 16
 
@@ -79,11 +80,10 @@ class Compiler:
 
     def _forget_observations(self, node: str) -> None:
         """Also those that were submitted and are not facts yet."""
-        known = {(Kind.PORT, key) for key in self.facts.peek(Kind.PORT)}
+        known = [(kind, key) for kind in OBSERVATIONS for key in self.facts.peek(kind)]
         for kind, key in (*known, *self._pending, *self._compiling):
-            if kind is Kind.PORT and key.startswith(f"{node} "):
+            if kind in OBSERVATIONS and (key == node or key.startswith(f"{node} ")):
                 self._pending[kind, key] = None
-        self._pending[(Kind.NEIGHBOR, node)] = None
 
     @property
     def idle(self) -> bool:

@@ -119,6 +119,10 @@ ND_SLL = _field("nd_sll", 48, Show.MAC)
 ND_TLL = _field("nd_tll", 48, Show.MAC)
 ND_RESERVED = _field("nd_reserved", 32)
 ND_OPTIONS_TYPE = _field("nd_options_type", 8, Show.DECIMAL)
+TUN_SRC = _field("tun_src", 32, Show.IP4)
+TUN_DST = _field("tun_dst", 32, Show.IP4)
+TUN_IP6_SRC = _field("tun_ipv6_src", 128, Show.IP6)
+TUN_IP6_DST = _field("tun_ipv6_dst", 128, Show.IP6)
 ARP_OP = _field("arp_op", 16, Show.DECIMAL)
 ARP_SPA = _field("arp_spa", 32, Show.IP4)
 ARP_TPA = _field("arp_tpa", 32, Show.IP4)
@@ -138,6 +142,10 @@ IP_SRC = {4: IP4_SRC, 6: IP6_SRC}
 IP_DST = {4: IP4_DST, 6: IP6_DST}
 L4_DST = {TCP: TCP_DST, UDP: UDP_DST, SCTP: SCTP_DST}
 L4_SRC = {TCP: TCP_SRC, UDP: UDP_SRC, SCTP: SCTP_SRC}
+
+TUNNEL_SRC = {4: TUN_SRC, 6: TUN_IP6_SRC}
+TUNNEL_DST = {4: TUN_DST, 6: TUN_IP6_DST}
+TUNNEL_MAC = 0x0A005B000001  # destination of every inner frame: the receiving switch is a router
 
 MULTICAST = 1 << 40  # the group bit of a MAC
 TAGGED = VLAN_TCI.masked(0x1000, 0x1000)
@@ -207,6 +215,9 @@ class Place(IntEnum):
     PEER_HOST = 6
     PEER_HOST_BY_GATEWAY = 7
     CLIENT_ITSELF = 8
+    PEER_POD_BY_ROUTER = 9
+    PEER_HOST_BY_ROUTER = 10
+    PEER_HOST_BY_TUNNEL = 11  # a peer whose pods are reached by tunnel
 
 
 class Egress(IntEnum):
@@ -218,6 +229,7 @@ class Egress(IntEnum):
     UPLINK = 3
     LOCAL = 4
     TUNNEL = 5
+    ROUTER = 6  # the node's next hop; while its MAC is unknown the host
 
 
 PARTS: list[Part] = []
@@ -236,6 +248,7 @@ SNAT_KIND = _part("SNAT_KIND", REGS[0], 8, 4)
 CONNECTION_FACTS = Part("CONNECTION_FACTS", REGS[0], 0, 12, 0, 255)  # the three above at once
 TO_NODE = _part("TO_NODE", REGS[0], 12, 1, 20, 41)  # destination is an address of this node, before translation
 OWN_SOURCE = _part("OWN_SOURCE", REGS[0], 13, 1)  # a host packet with an address of this node as source
+TOO_BIG = _part("TOO_BIG", REGS[0], 14, 1, 100, 102)  # for the tunnel
 PLACE = _part("PLACE", REGS[0], 16, 4, 42, 69)
 EGRESS = _part("EGRESS", REGS[0], 20, 4, 70, 110)
 OUT_PORT = _part("OUT_PORT", REGS[1], 0, 32, 70, 110)

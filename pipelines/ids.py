@@ -21,7 +21,8 @@ NOT_LEARNED_MASK = OWN_COOKIE_MASK | LEARNED  # with OWN_COOKIE: own flows that 
 GROUP_BITS = 24
 FIRST_GROUP, LAST_GROUP = OWN_MARK << GROUP_BITS, (OWN_MARK << GROUP_BITS) | (1 << GROUP_BITS) - 1
 
-REJECT_METER = 0x5B01  # packet-ins for refused packets
+# Packet-ins: refused packets, what neighbours say, packets that are too big for a tunnel.
+REJECT_METER, NEIGHBOR_METER, TOO_BIG_METER = 0x5B01, 0x5B02, 0x5B03
 
 
 class Cookie(NamedTuple):

@@ -24,7 +24,8 @@ class Kind(StrEnum):
     SERVICE_CIDR = "ServiceCIDR"
     SETTINGS = "Settings"  # one value, key ""
     PORT = "Port"  # observation, key "NODE PORTNAME"
-    NEIGHBOR = "Neighbor"  # observation, key "NODE": the MAC that read-back showed for this node
+    NEIGHBOR = "Neighbor"  # observation, see `neighbor_key`: the MAC that ARP or neighbour discovery found
+    EVIDENCE = "Evidence"  # observation, keys of `neighbor_key` and `router_evidence_key`: what read-back showed
 
 
 class Protocol(StrEnum):
@@ -59,7 +60,8 @@ class Node(Struct, frozen=True, gc=False):
     """A node. Key: its name.
 
     `addresses` from the annotation `signalbox.dev/node-addresses`, else from status (length None).
-    `mac`, `datapath_id`, `uplink` and `gateways` from annotations; None or () when absent.
+    `mac`, `datapath_id`, `uplink`, `gateways` and `mtu` (of the uplink, in bytes) from annotations; None or () when
+    absent.
     """
 
     name: str
@@ -72,6 +74,7 @@ class Node(Struct, frozen=True, gc=False):
     uplink: str | None = None
     gateways: tuple[Ip, ...] = ()
     zone: str = ""
+    mtu: int | None = None
     problems: tuple[Problem, ...] = ()
 
 
@@ -87,6 +90,7 @@ class Pod(Struct, frozen=True, gc=False):
     created: str = ""
     node: str = ""
     ips: tuple[Ip, ...] = ()
+    mtu: int | None = None  # of its interface, by annotation
     problems: tuple[Problem, ...] = ()
 
 
@@ -155,11 +159,42 @@ class MacSource(StrEnum):
     NEIGHBOR = "neighbor"
 
 
+class TrafficMode(StrEnum):
+    """How packets of pods reach other nodes: as they are, by tunnel into other subnets only, or always by tunnel."""
+
+    NO_ENCAP = "noEncap"
+    HYBRID = "hybrid"
+    ENCAP = "encap"
+
+
+class Tunnel(StrEnum):
+    GENEVE = "geneve"
+    VXLAN = "vxlan"
+
+    @property
+    def udp_port(self) -> int:
+        return {"geneve": 6081, "vxlan": 4789}[self.value]
+
+
+class EgressMode(StrEnum):
+    """How pods reach what is outside the cluster: by gw0 and the host, or straight from the switch."""
+
+    GATEWAY = "gateway"
+    DIRECT = "direct"
+
+
 class Settings(Struct, frozen=True, gc=False):
     """What an operator decided that changes flows, and how far the source of objects can be believed."""
 
     service_cidrs: tuple[Cidr, ...] = ()  # beside those of ServiceCIDR objects
-    mac_sources: tuple[MacSource, ...] = (MacSource.SWITCH, MacSource.ANNOTATION)
+    mac_sources: tuple[MacSource, ...] = (MacSource.SWITCH, MacSource.ANNOTATION, MacSource.NEIGHBOR)
+    ask_routers: bool = True  # by ARP and neighbour discovery for the MACs of next hops
+    traffic_mode: TrafficMode = TrafficMode.NO_ENCAP
+    tunnel: Tunnel = Tunnel.GENEVE
+    egress: EgressMode = EgressMode.GATEWAY
+    no_masquerade: tuple[Cidr, ...] = ()  # destinations outside that pods reach with their own address
+    snat_ports: tuple[int, int] = (61440, 65535)  # of node addresses, reserved on the host; first and last
+    uplink_mtu: int = 1500  # bytes; of nodes whose annotation says nothing
     virtual_ip4: Ip = parse_ip("169.254.0.253")
     virtual_ip6: Ip = parse_ip("fd00:5b::fd")
     source_complete: bool = True  # False: objects may be missing that were there before the controller started
@@ -174,12 +209,19 @@ class Port(Struct, frozen=True, gc=False):
 
 
 class Neighbor(Struct, frozen=True, gc=False):
-    """A MAC that was in force for a node's address when the flows were read back."""
+    """The MAC that answered for an address. `reachable` False: it has ceased to answer; the MAC stays."""
+
+    mac: int
+    reachable: bool = True
+
+
+class Evidence(Struct, frozen=True, gc=False):
+    """A MAC that was in force when the flows were read back."""
 
     mac: int
 
 
-Value = Node | Pod | Service | EndpointSlice | ServiceCidr | Settings | Port | Neighbor | Invalid
+Value = Node | Pod | Service | EndpointSlice | ServiceCidr | Settings | Port | Neighbor | Evidence | Invalid
 
 
 class Change(NamedTuple):
@@ -193,3 +235,13 @@ class Change(NamedTuple):
 def port_key(node: str, port: str) -> str:
     """The key of a PORT observation. Neither part can hold a space."""
     return f"{node} {port}"
+
+
+def neighbor_key(node: str, next_hop: Ip | None = None) -> str:
+    """The key of a NEIGHBOR: a node's uplink as its peers find it, or a next hop as that node finds it."""
+    return node if next_hop is None else f"{node} {next_hop}"
+
+
+def router_evidence_key(node: str, family: int) -> str:
+    """The key of an EVIDENCE about the router that a node uses."""
+    return f"{node} router {family}"

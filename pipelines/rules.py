@@ -173,7 +173,7 @@ def _peer_mac(key: str, node: Node, facts: Facts) -> tuple[PeerMac | None, list[
             return PeerMac(found, source.value), problems
         reason = f"{mac_text(found)} from {source.value} is no station's MAC; not used"
         problems.append(Problem(Kind.NODE, key, "uplink MAC", reason))
-    evidence = facts.get(Kind.NEIGHBOR, key)
+    evidence = facts.get(Kind.EVIDENCE, key)
     return (PeerMac(evidence.mac, "read-back") if evidence else None), problems
 
 

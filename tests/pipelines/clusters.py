@@ -16,10 +16,10 @@ from pipelines.model import (
     Endpoint,
     EndpointPort,
     EndpointSlice,
+    Evidence,
     Invalid,
     Kind,
     MacSource,
-    Neighbor,
     Node,
     Pod,
     Port,
@@ -187,8 +187,8 @@ def ports() -> st.SearchStrategy[Change]:
 
 
 def neighbors() -> st.SearchStrategy[Change]:
-    value = st.one_of(st.none(), st.sampled_from(MACS[1:3]).map(Neighbor))
-    return st.builds(lambda on, found: Change(Kind.NEIGHBOR, on, found), st.sampled_from(NODES), value)
+    value = st.one_of(st.none(), st.sampled_from(MACS[1:3]).map(Evidence))
+    return st.builds(lambda on, found: Change(Kind.EVIDENCE, on, found), st.sampled_from(NODES), value)
 
 
 CHANGES: dict[str, st.SearchStrategy[Change]] = {

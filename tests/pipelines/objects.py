@@ -11,8 +11,8 @@ from pipelines.model import (
     Endpoint,
     EndpointPort,
     EndpointSlice,
+    Evidence,
     Kind,
-    Neighbor,
     Node,
     Pod,
     Port,
@@ -86,7 +86,7 @@ def pod_port(on: str, pod_name: str, number: int) -> Change:
 
 
 def evidence(of: str, mac: str) -> Change:
-    return Change(Kind.NEIGHBOR, of, Neighbor(parse_mac(mac)))
+    return Change(Kind.EVIDENCE, of, Evidence(parse_mac(mac)))
 
 
 def gone(change: Change) -> Change:

@@ -152,7 +152,7 @@ def test_ports_and_macs_of_a_deleted_node_are_forgotten_also_those_just_submitte
     in_steps.run([gone(there)])
     for compiler in (at_once, in_steps):
         assert compiler.facts.peek(Kind.PORT) == {}
-        assert compiler.facts.peek(Kind.NEIGHBOR) == {}
+        assert compiler.facts.peek(Kind.EVIDENCE) == {}
 
 
 def test_ports_submitted_before_a_running_compilation_are_forgotten_with_their_node() -> None:

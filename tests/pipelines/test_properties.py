@@ -42,8 +42,8 @@ def apply(world: World, changes: Iterable[Change]) -> None:
         else:
             world[key] = change.value
         if change.kind is Kind.NODE and change.value is None:
-            world.pop((Kind.NEIGHBOR, change.key), None)
-            for kind, name in [at for at in world if at[0] is Kind.PORT and at[1].startswith(f"{change.key} ")]:
+            observed = (Kind.PORT, Kind.NEIGHBOR, Kind.EVIDENCE)
+            for kind, name in [at for at in world if at[0] in observed and at[1].split()[0] == change.key]:
                 del world[kind, name]
 
 
