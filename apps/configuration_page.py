@@ -65,6 +65,8 @@ def _default(value: Any, name: str) -> str:
         return "none"
     if isinstance(value, tuple):
         return ", ".join(f"`{one}`" for one in value)
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
     return f"`{value:g}`" if isinstance(value, float) else f"`{value}`"
 
 
@@ -83,6 +85,8 @@ def _type(wanted: Any) -> str:
         return f"list of {text}" if isinstance(known, inspect.VarTupleType) else text
     if isinstance(known, inspect.VarTupleType):
         return "list of text"
+    if isinstance(known, inspect.BoolType):
+        return "`true` or `false`"
     if isinstance(known, inspect.IntType | inspect.FloatType):
         limits = {"from": known.ge, "above": known.gt, "to": known.le}
         name = "whole number" if isinstance(known, inspect.IntType) else "number"

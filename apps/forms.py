@@ -9,6 +9,9 @@ from pipelines.addresses import parse_ip
 from pipelines.model import MacSource
 
 KUBECONFIG = "kubeconfig:"
+FEWEST_PORTS = 256  # of a node's address, for all its pods' connections to one place outside at a time
+PRIVILEGED = 1024
+NODE_PORTS = (30000, 32767)  # Kubernetes' default --service-node-port-range, first and last
 
 
 class Listen(NamedTuple):
@@ -61,10 +64,24 @@ def url(text: str) -> None:
 
 
 def mac_sources(sources: tuple[MacSource, ...]) -> None:
-    if MacSource.NEIGHBOR in sources:
-        raise ValueError("`neighbor` is not available yet; choose from switch, annotation")
     if len(set(sources)) < len(sources):
         raise ValueError("a source is named twice")
+
+
+def parse_ports(text: str) -> tuple[int, int]:
+    """`FIRST-LAST`, both included, of ports that a host can spare; raises ValueError."""
+    first, dash, last = (part.strip() for part in text.partition("-"))
+    numbers = [int(part) for part in (first, last) if part.isascii() and part.isdigit() and len(part) <= 5]
+    if not dash or len(numbers) != 2 or max(numbers) >= 1 << 16:
+        raise ValueError(f"{text!r} is not of the form FIRST-LAST, as in 61440-65535")
+    lowest, highest = numbers
+    if highest - lowest + 1 < FEWEST_PORTS:
+        raise ValueError(f"{text} holds fewer than {FEWEST_PORTS} ports")
+    if lowest < PRIVILEGED:
+        raise ValueError(f"{text} holds ports below {PRIVILEGED}, which belong to the host's own services")
+    if lowest <= NODE_PORTS[1] and highest >= NODE_PORTS[0]:
+        raise ValueError(f"{text} holds some of {NODE_PORTS[0]}-{NODE_PORTS[1]}, the node ports of Kubernetes")
+    return lowest, highest
 
 
 def address(family: int) -> Callable[[str], None]:

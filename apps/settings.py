@@ -17,7 +17,7 @@ from msgspec import Meta, Struct
 from apps import forms
 from k8s_bridge.documents import BrokenFile, documents
 from pipelines.addresses import BITS, Cidr, parse_cidr, parse_ip
-from pipelines.model import MacSource, Settings
+from pipelines.model import EgressMode, MacSource, Settings, TrafficMode, Tunnel
 
 if TYPE_CHECKING:
     from controller.settings import SwitchSettings
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 VARIABLE = "SIGNALBOX_CONFIG"
 OPTIONS = "SIGNALBOX_OPTIONS"  # by `signalbox run`: keys of its options with their values, as JSON
 DEFAULTS = Settings()
+LEAST_MTU, LARGEST_MTU = 576, 65535
 
 Seconds = Annotated[float, Meta(gt=0)]
 
@@ -93,9 +94,54 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
         tuple[MacSource, ...],
         _means(
             "Where the MAC of a peer's uplink comes from, the first that knows it: `switch` (its own port "
-            "description), `annotation`. While nothing knows it, its traffic goes by gw0 and the host."
+            "description), `annotation`, `neighbor` (ARP and neighbour discovery, asked through the switches of its "
+            "subnet while nothing before it knows; leave it out where the network carries neither). While nothing "
+            "knows it, its traffic goes by gw0 and the host."
         ),
     ] = DEFAULTS.mac_sources
+    ask_routers: Annotated[
+        bool,
+        _means(
+            "Ask by ARP and neighbour discovery for the MACs of the next hops that a Node names. Without it all that "
+            "leaves a subnet goes by gw0 and the host."
+        ),
+    ] = DEFAULTS.ask_routers
+    traffic_mode: Annotated[
+        TrafficMode,
+        _means(
+            "How pods reach other nodes: `noEncap` as they are, by the routers into other subnets; `hybrid` by tunnel "
+            "into other subnets; `encap` always by tunnel."
+        ),
+    ] = DEFAULTS.traffic_mode
+    tunnel: Annotated[
+        Tunnel, _means("What `tun0` of each bridge is, for `hybrid` and `encap`: UDP port 6081 or 4789 between nodes.")
+    ] = DEFAULTS.tunnel
+    uplink_mtu: Annotated[
+        int,
+        Meta(ge=LEAST_MTU, le=LARGEST_MTU),
+        _means("MTU of the uplinks in bytes, for Nodes without the annotation `signalbox.dev/uplink-mtu`."),
+    ] = DEFAULTS.uplink_mtu
+    egress: Annotated[
+        EgressMode,
+        _means(
+            "How pods reach what is outside the cluster: `gateway` by gw0 and the host's masquerading; `direct` "
+            "straight from the switch, TCP and UDP with the node's address as source."
+        ),
+    ] = DEFAULTS.egress
+    snat_ports: Annotated[
+        str,
+        _means(
+            "Source ports of `egress: direct`, FIRST-LAST. Every host has to keep them free "
+            "(`net.ipv4.ip_local_reserved_ports`)."
+        ),
+    ] = "-".join(map(str, DEFAULTS.snat_ports))
+    no_masquerade: Annotated[
+        tuple[str, ...],
+        _means(
+            "Prefixes outside that pods reach with their own address, beside podCIDRs and nodes. With "
+            "`egress: gateway` the host masquerades, and has to be told the same."
+        ),
+    ] = ()
     service_cidrs: Annotated[tuple[str, ...], _means("Ranges of ClusterIPs, beside those of ServiceCIDR objects.")] = ()
     virtual_ip4: Annotated[
         str, _means("IPv4 address that a pod sees as its peer when a service leads it to itself. Not used elsewhere.")
@@ -135,6 +181,13 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
             source_complete=source_complete,
             service_cidrs=tuple(parse_cidr(text) for text in self.service_cidrs),
             mac_sources=self.mac_sources,
+            ask_routers=self.ask_routers,
+            traffic_mode=self.traffic_mode,
+            tunnel=self.tunnel,
+            egress=self.egress,
+            no_masquerade=tuple(parse_cidr(text) for text in self.no_masquerade),
+            snat_ports=forms.parse_ports(self.snat_ports),
+            uplink_mtu=self.uplink_mtu,
             virtual_ip4=parse_ip(self.virtual_ip4),
             virtual_ip6=parse_ip(self.virtual_ip6),
             endpoints_per_service_port=self.endpoints_per_service_port,
@@ -269,7 +322,7 @@ def choices(wanted: Any) -> list[str]:
     while isinstance(known, msgspec.inspect.Metadata | msgspec.inspect.VarTupleType):
         known = known.type if isinstance(known, msgspec.inspect.Metadata) else known.item_type
     if isinstance(known, msgspec.inspect.EnumType):
-        return [one.value for one in known.cls if one is not MacSource.NEIGHBOR]
+        return [one.value for one in known.cls]
     return [str(one) for one in known.values] if isinstance(known, msgspec.inspect.LiteralType) else []
 
 
@@ -283,7 +336,9 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "rest_listen": forms.parse_listen,
     "tls": lambda tls: forms.each(forms.readable)((tls and (tls.ca, tls.certificate, tls.key)) or ()),
     "mac_sources": forms.mac_sources,
+    "no_masquerade": forms.each(parse_cidr),
     "service_cidrs": forms.each(parse_cidr),
+    "snat_ports": forms.parse_ports,
     "virtual_ip4": forms.address(4),
     "virtual_ip6": forms.address(6),
 }

@@ -11,7 +11,7 @@ from apps import settings
 from apps.forms import Listen, parse_listen
 from apps.settings import ConfigError, load
 from pipelines.addresses import parse_cidr, parse_ip
-from pipelines.model import MacSource, Settings
+from pipelines.model import EgressMode, MacSource, Settings, TrafficMode, Tunnel
 
 
 def write(folder: Path, text: str) -> Path:
@@ -47,6 +47,24 @@ def test_what_the_file_says_reaches_the_fabric(tmp_path: Path) -> None:
     )
 
 
+def test_how_packets_reach_other_nodes_and_the_outside_reaches_the_fabric(tmp_path: Path) -> None:
+    path = write(
+        tmp_path,
+        "source: x\nmac_sources: [neighbor, switch]\nask_routers: false\ntraffic_mode: hybrid\ntunnel: vxlan\n"
+        "uplink_mtu: 9000\negress: direct\nsnat_ports: 40000-40255\nno_masquerade: [198.51.100.0/24, 'fd01::/16']\n",
+    )
+    assert load(path).fabric_settings() == Settings(
+        mac_sources=(MacSource.NEIGHBOR, MacSource.SWITCH),
+        ask_routers=False,
+        traffic_mode=TrafficMode.HYBRID,
+        tunnel=Tunnel.VXLAN,
+        uplink_mtu=9000,
+        egress=EgressMode.DIRECT,
+        snat_ports=(40000, 40255),
+        no_masquerade=(parse_cidr("198.51.100.0/24"), parse_cidr("fd01::/16")),
+    )
+
+
 def test_what_the_file_says_reaches_the_switches(tmp_path: Path) -> None:
     text = "source: x\nmode: observe\nobserve_nodes: [n7]\nreject_rate: 9\necho_timeout: 33\nguard: {share: 0.5}\n"
     switches = load(write(tmp_path, text)).switch_settings()
@@ -72,8 +90,7 @@ def test_an_unknown_key_is_named_with_the_known_ones(tmp_path: Path) -> None:
         ("rest_listen: nowhere:80", "rest_listen: 'nowhere' does not appear to be an IPv4 or IPv6 address"),
         ("rest_listen: 127.0.0.1:6653", "rest_listen: port 6653 is that of ofp_listen"),
         ("mode: watch", "mode: invalid enum value 'watch'; choose from observe, program"),
-        ("mac_sources: [switch, guess]", "mac_sources[1]: invalid enum value 'guess'; choose from switch, annotation"),
-        ("mac_sources: [neighbor]", "mac_sources: `neighbor` is not available yet"),
+        ("mac_sources: [switch, guess]", "mac_sources[1]: invalid enum value 'guess'; choose from switch, annotation, n"),
         ("mac_sources: [switch, switch]", "mac_sources: a source is named twice"),
         ("service_cidrs: [10.96.0.1/16]", "service_cidrs: 10.96.0.1/16 has host bits set"),
         ("service_cidrs: 10.96.0.0/16", "service_cidrs: expected `array`, got `str`"),
@@ -84,6 +101,21 @@ def test_an_unknown_key_is_named_with_the_known_ones(tmp_path: Path) -> None:
         ("endpoints_per_service_port: 0", "endpoints_per_service_port: expected `int` >= 1"),
         ("audit_interval: soon", "audit_interval: expected `float`, got `str`"),
         ("audit_interval: -1", "audit_interval: expected `float` >= 0"),
+        ("ask_routers: maybe", "ask_routers: expected `bool`, got `str`"),
+        ("traffic_mode: overlay", "traffic_mode: invalid enum value 'overlay'; choose from noEncap, hybrid, encap"),
+        ("tunnel: gre", "tunnel: invalid enum value 'gre'; choose from geneve, vxlan"),
+        ("egress: host", "egress: invalid enum value 'host'; choose from gateway, direct"),
+        ("uplink_mtu: 575", "uplink_mtu: expected `int` >= 576"),
+        ("uplink_mtu: 65536", "uplink_mtu: expected `int` <= 65535"),
+        ("no_masquerade: [10.0.0.1/8]", "no_masquerade: 10.0.0.1/8 has host bits set"),
+        ("snat_ports: 61440", "snat_ports: expected `str`, got `int`"),
+        ("snat_ports: 61440-65536", "snat_ports: '61440-65536' is not of the form FIRST-LAST"),
+        ("snat_ports: 65535-61440", "snat_ports: 65535-61440 holds fewer than 256 ports"),
+        ("snat_ports: 61440-61694", "snat_ports: 61440-61694 holds fewer than 256 ports"),
+        ("snat_ports: 1023-9000", "snat_ports: 1023-9000 holds ports below 1024"),
+        ("snat_ports: 32767-65535", "snat_ports: 32767-65535 holds some of 30000-32767"),
+        ("snat_ports: 20000-30000", "snat_ports: 20000-30000 holds some of 30000-32767"),
+        ("snat_ports: 20000-65535", "snat_ports: 20000-65535 holds some of 30000-32767"),
         ("echo_interval: 20", "echo_timeout: has to be longer than echo_interval"),
         ("guard: {share: 1.5}", "guard.share: expected `float` <= 1.0"),
         ("guard: much", "guard: expected `object`, got `str`"),
@@ -108,7 +140,7 @@ def test_a_wrong_value_is_refused_with_key_and_reason(tmp_path: Path, text: str,
 
 
 def test_all_problems_are_said_at_once(tmp_path: Path) -> None:
-    assert len(refused(tmp_path, "moode: x\naudit_interval: x\nguard: {share: 2, x: 1}\nmac_sources: [neighbor]")) == 5
+    assert len(refused(tmp_path, "moode: x\naudit_interval: x\nguard: {share: 2, x: 1}\nmac_sources: [switch, switch]")) == 5
 
 
 @pytest.mark.parametrize("text", ["source: ''", "source: null", "mode: observe"])
