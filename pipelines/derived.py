@@ -21,7 +21,9 @@ class Derived(StrEnum):
     POD_CIDR_LENGTHS = "podCIDR lengths"  # "" → the (family, length) pairs in use
     SEGMENT = "segment"  # segment name → True while a node is in it
     ZONE = "zone"  # topology zone → True while a node is in it
+    UPLINK_MAC = "MAC of an uplink"  # "SEGMENT MAC" → node name
     NODE_NETWORK = "node network"  # node name → NodeNetwork
+    ROUTER = "router"  # "NODE FAMILY" → Router
     POD_ADDRESS = "pod address"  # address → pod key
     LOCAL_POD = "pod"  # pod key → LocalPod
     BACKENDS = "backends"  # service port and family → tuple of Backend
@@ -42,6 +44,14 @@ class PodCidr(NamedTuple):
 class PeerMac(NamedTuple):
     mac: int
     source: str  # one of MacSource, or "read-back"
+
+
+class Router(Struct, frozen=True, gc=False):
+    """The next hop that a node uses for everything that is not on its segment. `mac` None: not known (yet)."""
+
+    node: str
+    ip: Ip
+    mac: PeerMac | None
 
 
 class NodeNetwork(Struct, frozen=True, gc=False):
@@ -113,6 +123,11 @@ def segments(node: Node) -> tuple[str, ...]:
     return tuple(
         segment_name(family, next((at for at in node.addresses if at.ip.family == family), None)) for family in (4, 6)
     )
+
+
+def known_segment(name: str) -> bool:
+    """False for the segment of nodes without a known prefix, which joins nobody."""
+    return name not in ("4:", "6:")
 
 
 def segment_family(name: str) -> int:

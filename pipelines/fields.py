@@ -9,6 +9,7 @@ The layout is for the whole pipeline, also for tables that are still empty, so t
 what is stored in connections (ct_mark, ct_label) outlives a restart of the controller.
 """
 
+from collections.abc import Iterator
 from enum import IntEnum, StrEnum
 
 from msgspec import Struct
@@ -162,6 +163,14 @@ def ct_state(text: str) -> Item:
         mask |= bit
         value |= bit if word[0] == "+" else 0
     return Item(CT_STATE, value, mask)
+
+
+def ranges(field: Field, first: int, last: int) -> Iterator["Item"]:
+    """The conditions that together are `first` ≤ field ≤ `last`."""
+    while first <= last:
+        size = min(first & -first or 1 << field.bits, 1 << (last - first + 1).bit_length() - 1)
+        yield field.masked(first, field.ones & ~(size - 1))
+        first += size
 
 
 def source(ip: Ip | Cidr) -> tuple[Item, Item]:

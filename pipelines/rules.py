@@ -18,8 +18,10 @@ from pipelines.derived import (
     NodeNetwork,
     PeerMac,
     PodCidr,
+    Router,
     ServiceBackends,
     Target,
+    known_segment,
     segments,
     service_port_key,
     tuple_key,
@@ -37,6 +39,8 @@ from pipelines.model import (
     ServiceCidr,
     ServicePort,
     Settings,
+    neighbor_key,
+    router_evidence_key,
 )
 from pipelines.unit import FLEET, Member, Scope, ScopeKind
 from pipelines.view import Facts
@@ -145,8 +149,21 @@ def _bits(cidr: Cidr) -> int:
     return 32 if cidr.family == 4 else 128
 
 
-def node_network(key: str, node: Node, facts: Facts) -> Outcome:
+def uplink_macs(key: str, node: Node, facts: Facts) -> Outcome:
+    """On one link a MAC is one station's: of two nodes that seem to have it, the older one keeps it."""
     mac, problems = _peer_mac(key, node, facts)
+    if mac is None:
+        return Outcome((), problems)
+    rank = (node.created, key)
+    links = [name for name in segments(node) if known_segment(name)]
+    return Outcome([Claim(Derived.UPLINK_MAC, f"{link} {mac_text(mac.mac)}", key, rank) for link in links], problems)
+
+
+def node_network(key: str, node: Node, facts: Facts) -> Outcome:
+    mac, _ = _peer_mac(key, node, facts)
+    links = [name for name in segments(node) if known_segment(name)] if mac else []
+    if mac and any(facts.get(Derived.UPLINK_MAC, f"{link} {mac_text(mac.mac)}") != key for link in links):
+        mac = None
     network = NodeNetwork(
         key,
         tuple(cidr for cidr in node.pod_cidrs if facts.get(Derived.POD_CIDR, str(cidr)) == PodCidr(cidr, key)),
@@ -154,7 +171,7 @@ def node_network(key: str, node: Node, facts: Facts) -> Outcome:
         segments(node),
         mac,
     )
-    return Outcome([Claim(Derived.NODE_NETWORK, key, network)], problems)
+    return Outcome([Claim(Derived.NODE_NETWORK, key, network)])
 
 
 def _peer_mac(key: str, node: Node, facts: Facts) -> tuple[PeerMac | None, list[Problem]]:
@@ -167,6 +184,9 @@ def _peer_mac(key: str, node: Node, facts: Facts) -> tuple[PeerMac | None, list[
         elif source is MacSource.SWITCH and node.uplink is not None:
             port = facts.port(key, node.uplink)
             found = port.mac if port else None
+        elif source is MacSource.NEIGHBOR:
+            neighbor = facts.get(Kind.NEIGHBOR, neighbor_key(key))
+            found = neighbor.mac if neighbor else None
         if found is None:
             continue
         if usable_mac(found):
@@ -175,6 +195,34 @@ def _peer_mac(key: str, node: Node, facts: Facts) -> tuple[PeerMac | None, list[
         problems.append(Problem(Kind.NODE, key, "uplink MAC", reason))
     evidence = facts.get(Kind.EVIDENCE, key)
     return (PeerMac(evidence.mac, "read-back") if evidence else None), problems
+
+
+def routers(key: str, node: Node, facts: Facts) -> Outcome:
+    """Of the next hops that a node names, in their order: the first that answers, else the first that ever did."""
+    claims = []
+    for family in (4, 6):
+        named = [ip for ip in node.gateways if ip.family == family]
+        if named:
+            claims.append(Claim(Derived.ROUTER, f"{key} {family}", _router(key, node, named, facts)))
+    return Outcome(claims)
+
+
+def _router(key: str, node: Node, named: list[Ip], facts: Facts) -> Router:
+    known: list[Router] = []
+    if facts.settings().ask_routers:
+        own = facts.port(key, node.uplink) if node.uplink else None
+        for ip in named:
+            found = facts.get(Kind.NEIGHBOR, neighbor_key(key, ip))
+            if found is None or not usable_mac(found.mac) or (own and own.mac == found.mac):
+                continue
+            router = Router(key, ip, PeerMac(found.mac, MacSource.NEIGHBOR.value))
+            if found.reachable:
+                return router
+            known.append(router)
+    if known:
+        return known[0]
+    evidence = facts.get(Kind.EVIDENCE, router_evidence_key(key, named[0].family))
+    return Router(key, named[0], PeerMac(evidence.mac, "read-back") if evidence else None)
 
 
 def members(key: str, node_name: str, facts: Facts) -> Outcome:
@@ -328,7 +376,9 @@ RULES = (
     Rule("podCIDR claims", Kind.NODE, pod_cidr_claims),
     Rule("pod CIDRs", Kind.SETTINGS, pod_cidrs),
     Rule("node claims", Kind.NODE, node_claims),
+    Rule("uplink MACs", Kind.NODE, uplink_macs),
     Rule("node network", Kind.NODE, node_network),
+    Rule("routers", Kind.NODE, routers),
     Rule("members", Derived.DATAPATH, members),
     Rule("pod addresses", Kind.POD, pod_addresses),
     Rule("pods", Kind.POD, local_pods),
@@ -350,6 +400,7 @@ UNITED = frozenset({Derived.BACKENDS})
 CONTESTED: dict[Derived, tuple[Kind, str]] = {
     Derived.DATAPATH: (Kind.NODE, "metadata.annotations[signalbox.dev/datapath-id]"),
     Derived.NODE_ADDRESS: (Kind.NODE, "metadata.annotations[signalbox.dev/node-addresses]"),
+    Derived.UPLINK_MAC: (Kind.NODE, "uplink MAC"),
     Derived.POD_CIDR_CLAIM: (Kind.NODE, "spec.podCIDRs"),
     Derived.POD_ADDRESS: (Kind.POD, "status.podIPs"),
     Derived.FRONTEND: (Kind.SERVICE, "spec.ports"),

@@ -11,7 +11,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from pipelines import fields as f
-from pipelines.actions import Action, Ct, Goto, Move, Resubmit, SetField, ToGroup
+from pipelines.actions import Action, CheckPktLarger, Ct, Goto, Move, Resubmit, SetField, ToGroup
 from pipelines.fields import Field, Item, Part
 from pipelines.flow import Bucket, Flow, match
 
@@ -67,7 +67,7 @@ class Table(Struct, frozen=True, eq=False):
     def _check(self, action: Action) -> None:
         if isinstance(action, SetField):
             self._may_set(action.field)
-        elif isinstance(action, Move):
+        elif isinstance(action, Move | CheckPktLarger):
             self._may_set(action.target)
         elif isinstance(action, Goto):
             self._reaches(action.table, self.goes)
@@ -129,10 +129,11 @@ CLASSIFY = _table(
     "classify",
     Stage.VALIDATION,
     "By port: how the packet entered. Frames on the uplink for another MAC are dropped; multicast, VLAN-tagged "
-    "frames pass between uplink and host; ARP and neighbour discovery leave to their own tables.",
-    matches=_these(f.IN_PORT, f.VLAN_TCI) | _ETHERNET | _IP | _ICMP6,
+    "frames and outer packets of tunnels pass between uplink and host; ARP and neighbour discovery leave to their "
+    "own tables.",
+    matches=_these(f.IN_PORT, f.VLAN_TCI, f.UDP_DST) | _ETHERNET | _IP | _ICMP6,
     sets=_these(f.ENTERED_BY, f.OWN_SOURCE, f.CLIENT_MAC),
-    goes=(5, 10, 12, 20),
+    goes=(5, 6, 10, 12, 20),
 )
 SPOOF_GUARD = _table(
     5,
@@ -143,6 +144,14 @@ SPOOF_GUARD = _table(
     matches=_these(f.IN_PORT, f.VLAN_TCI, f.ENTERED_BY, f.UDP_SRC) | _ETHERNET | _IP | _ARP | _ND,
     goes=(10, 12, 20),
 )
+TUNNEL_GUARD = _table(
+    6,
+    "tunnel_guard",
+    Stage.VALIDATION,
+    "From the tunnel only IP of other nodes of the cluster comes in.",
+    matches=_these(f.VLAN_TCI, f.TUN_SRC, f.TUN_IP6_SRC) | _ICMP6,
+    goes=(20,),
+)
 ARP = _table(
     10,
     "arp",
@@ -151,6 +160,7 @@ ARP = _table(
     "the SNAT address is answered here. Pods and the uplink never see each other's ARP.",
     matches=_these(f.ENTERED_BY) | _ARP,
     sets=_these(f.ETH_SRC, f.ETH_DST, f.ARP_OP, f.ARP_SPA, f.ARP_TPA, f.ARP_SHA, f.ARP_THA),
+    calls=(14,),
 )
 ND = _table(
     12,
@@ -160,6 +170,7 @@ ND = _table(
     matches=_these(f.ENTERED_BY) | _ND,
     sets=_these(f.ICMP6_TYPE, f.ICMP6_CODE),
     goes=(13,),
+    calls=(14,),
 )
 ND_REPLY = _table(
     13,
@@ -179,6 +190,13 @@ ND_REPLY = _table(
         f.ND_RESERVED,
     ),
 )
+NEIGHBOR_WATCH = _table(
+    14,
+    "neighbor_watch",
+    Stage.NEIGHBORS,
+    "Called by arp and nd for messages from the uplink: what the addresses say that the controller asks for.",
+    matches=_ARP | _ND,
+)
 DESTINATION = _table(
     20,
     "destination",
@@ -193,7 +211,7 @@ UNSNAT = _table(
     "unsnat",
     Stage.CONNTRACK,
     "Packets to a SNAT or virtual address get their real destination back first, whatever port they came by.",
-    matches=_IP,
+    matches=_IP | _PORTS | _these(f.TO_NODE, f.ICMP_TYPE, f.ICMP6_TYPE),
     goes=(30,),
     miss=30,
 )
@@ -259,7 +277,7 @@ SNAT_NEED = _table(
     "snat_need",
     Stage.PREROUTING,
     "Called by endpoint_place: which source address the connection gets, by how it entered and where it goes.",
-    matches=_these(f.ENTERED_BY, f.OWN_SOURCE, f.PLACE),
+    matches=_these(f.ENTERED_BY, f.OWN_SOURCE, f.PLACE, f.ETH_TYPE),
     sets=_these(f.SNAT_KIND),
 )
 ROUTE = _table(
@@ -268,8 +286,8 @@ ROUTE = _table(
     Stage.ROUTING,
     "Replies by how their connection entered; then local pods, this node, peers, the default: destination MAC and "
     "egress class.",
-    matches=_these(f.ENTERED_BY, f.SERVICE, f.ETH_DST) | _IP | _CT,
-    sets=_these(f.ETH_DST, f.EGRESS, f.OUT_PORT),
+    matches=_these(f.ENTERED_BY, f.SERVICE, f.SNAT_KIND, f.ETH_DST) | _IP | _CT,
+    sets=_these(f.ETH_DST, f.EGRESS, f.OUT_PORT, f.SNAT_KIND, f.TUN_DST, f.TUN_IP6_DST),
     goes=(75, 80, 100, 105),
 )
 REPLY_PATH = _table(75, "reply_path", Stage.ROUTING, "Learned ways back to outside clients; only learn writes here.")
@@ -288,6 +306,15 @@ EGRESS = _table(
     Stage.POSTROUTING,
     "Per node: the egress class becomes source MAC, hop limit and output port, so that routes can be shared.",
     matches=_these(f.EGRESS, f.ENTERED_BY, f.ETH_TYPE),
+    sets=_these(f.ETH_SRC, f.ETH_DST, f.OUT_PORT, f.TOO_BIG),
+    goes=(102, 105),
+)
+TUNNEL = _table(
+    102,
+    "tunnel",
+    Stage.POSTROUTING,
+    "Per node: packets for the tunnel; those that are too big for it are reported to their sender.",
+    matches=_these(f.TOO_BIG, f.ENTERED_BY, f.ETH_TYPE),
     sets=_these(f.ETH_SRC, f.ETH_DST, f.OUT_PORT),
     goes=(105,),
 )
@@ -299,14 +326,14 @@ CT_COMMIT = _table(
     "translated connection from sharing one reply tuple.",
     matches=_these(f.ETH_TYPE) | _CT,
     sets=_REMEMBER,
-    goes=(110,),
+    goes=(106,),
     miss=106,
 )
 SNAT = _table(
     106,
     "snat",
     Stage.POSTROUTING,
-    "Service connections whose replies must come back to this node get its SNAT address as source.",
+    "Connections whose replies must come back to this node get its SNAT address or its own address as source.",
     matches=_these(f.ETH_TYPE, f.SNAT_KIND),
     goes=(108, 110),
     miss=110,

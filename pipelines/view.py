@@ -5,11 +5,12 @@ remembered as its dependencies: a change of one of them runs the task again. The
 features see; a FleetView simply has no node queries, so a fleet-wide unit cannot depend on a node.
 """
 
+from enum import Enum
 from typing import Any
 
 from pipelines.addresses import Cidr, Ip
-from pipelines.derived import Derived, NodeNetwork, PodCidr, ServiceBackends, segment_family
-from pipelines.model import Kind, Node, Port, Settings, port_key
+from pipelines.derived import Derived, NodeNetwork, PodCidr, Router, ServiceBackends, known_segment, segment_family
+from pipelines.model import Kind, Node, Port, Settings, TrafficMode, port_key
 from pipelines.unit import Scope
 
 FactKind = Kind | Derived
@@ -59,6 +60,12 @@ class Facts:
         return None
 
 
+class Way(Enum):
+    DIRECT = "direct"  # on the same segment, by its MAC
+    GATEWAY = "gateway"  # on the same segment, its MAC not known (yet): by gw0 and the host
+    ROUTER = "router"  # on another segment
+
+
 class FleetView:
     """Questions whose answers are the same for every switch."""
 
@@ -99,7 +106,20 @@ class SegmentView(FleetView):
 
     def neighbours(self, network: NodeNetwork) -> bool:
         """Whether that node is on this segment; the segment of nodes without a known prefix joins nobody."""
-        return self.scope.name in network.segments and not self.scope.name.endswith(f"{self.family}:")
+        return self.scope.name in network.segments and known_segment(self.scope.name)
+
+    def by_tunnel(self, network: NodeNetwork) -> bool:
+        """Whether packets of that node's pods go by tunnel; never to a node without an address."""
+        mode = self.settings.traffic_mode
+        if mode is TrafficMode.NO_ENCAP or not network.addresses:
+            return False
+        return mode is TrafficMode.ENCAP or not self.neighbours(network)
+
+    def way(self, network: NodeNetwork) -> Way:
+        """How the underlying network reaches that node."""
+        if not self.neighbours(network):
+            return Way.ROUTER
+        return Way.DIRECT if network.mac else Way.GATEWAY
 
 
 class NodeView(FleetView):
@@ -117,6 +137,14 @@ class NodeView(FleetView):
 
     def port(self, name: str) -> Port | None:
         return self._facts.port(self.scope.name, name)
+
+    def router(self, family: int) -> Router | None:
+        found: Router | None = self._facts.get(Derived.ROUTER, f"{self.scope.name} {family}")
+        return found
+
+    @property
+    def tunnel(self) -> Port | None:
+        return self.port("tun0")
 
     @property
     def gateway(self) -> Port | None:

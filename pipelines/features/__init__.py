@@ -13,12 +13,14 @@ from pipelines.features import (
     services,
     snat,
     spoof_guard,
+    tunnel_guard,
 )
 
 FEATURES: tuple[Feature, ...] = (
     *misses.FEATURES,
     *classify.FEATURES,
     *spoof_guard.FEATURES,
+    *tunnel_guard.FEATURES,
     *neighbors.FEATURES,
     *destination.FEATURES,
     *conntrack.FEATURES,

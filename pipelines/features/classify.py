@@ -9,8 +9,8 @@ from pipelines.derived import Derived, LocalPod, NodeNetwork
 from pipelines.feature import Feature, unit
 from pipelines.fields import Entered
 from pipelines.flow import Flow
-from pipelines.model import Port
-from pipelines.tables import ARP, CLASSIFY, DESTINATION, ND, SPOOF_GUARD, goto
+from pipelines.model import Port, TrafficMode
+from pipelines.tables import ARP, CLASSIFY, DESTINATION, ND, SPOOF_GUARD, TUNNEL_GUARD, goto
 from pipelines.unit import EMPTY, ScopeKind, Unit
 from pipelines.view import NodeView
 
@@ -25,9 +25,23 @@ def node_ports(network: NodeNetwork, view: NodeView) -> Unit:
     if view.uplink and view.local:
         flows += _uplink(view.uplink)
         flows += _local(view.uplink, own)
+        if view.settings.traffic_mode is not TrafficMode.NO_ENCAP:
+            flows += _outer(view.uplink, view.settings.tunnel.udp_port, [at.ip for at in view.node.addresses])
     if view.gateway:
         flows += _gateway(view.gateway, own)
+    if view.tunnel:
+        entered = load(f.ENTERED_BY, Entered.TUNNEL)
+        flows.append(CLASSIFY.flow(150, (f.IN_PORT.eq(view.tunnel.number),), entered, goto(TUNNEL_GUARD)))
     return unit(flows)
+
+
+def _outer(uplink: Port, udp_port: int, own: list[Ip]) -> Iterator[Flow]:
+    """Outer packets of our tunnels: Open vSwitch itself ends and begins them at the host's port."""
+    udp = (f.IP_PROTO.eq(f.UDP), f.UDP_DST.eq(udp_port))
+    for ip in own:
+        for_me = (f.IN_PORT.eq(uplink.number), f.ETH_DST.eq(uplink.mac), *f.destination(ip), *udp)
+        yield CLASSIFY.flow(250, for_me, Output(LOCAL_PORT))
+        yield CLASSIFY.flow(250, (f.IN_PORT.eq(LOCAL_PORT), *f.source(ip), *udp), Output(uplink.number))
 
 
 def _enter(priority: int, conditions: tuple[f.Item, ...], entered: Entered, *facts: SetField) -> Flow:

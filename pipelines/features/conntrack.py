@@ -15,7 +15,7 @@ from pipelines.feature import Feature, unit
 from pipelines.fields import Entered, ct_state
 from pipelines.flow import Flow
 from pipelines.model import Kind, Settings
-from pipelines.tables import AFFINITY, CONNTRACK, CONNTRACK_STATE, CT_COMMIT, L2, LEARN_REPLY, OUTPUT, ROUTE, goto
+from pipelines.tables import AFFINITY, CONNTRACK, CONNTRACK_STATE, CT_COMMIT, L2, LEARN_REPLY, ROUTE, SNAT, goto
 from pipelines.unit import ScopeKind, Unit
 from pipelines.view import FleetView, NodeView
 
@@ -50,6 +50,9 @@ def _states() -> Iterator[Flow]:
                 load(f.SNAT_KIND, kind),
                 goto(LEARN_REPLY),
             )
+    # A plain connection that left with the node's address; a second packet before the first reply is still new.
+    left = (ct_state("-rpl+trk"), f.CT_SERVICE.eq(0), f.CT_SNAT_KIND.eq(f.Snat.NODE_ADDRESS))
+    yield CONNTRACK_STATE.flow(175, left, load(f.SNAT_KIND, f.Snat.NODE_ADDRESS), goto(ROUTE))
     yield CONNTRACK_STATE.flow(170, (ct_state("+new+trk"),), goto(AFFINITY))
     yield CONNTRACK_STATE.flow(100, (ct_state("+trk"),), goto(ROUTE))
 
@@ -59,7 +62,7 @@ def _commit() -> Iterator[Flow]:
         yield CT_COMMIT.flow(
             100,
             (f.ETH[family], ct_state("+new+trk"), f.CT_CONNECTION_FACTS.eq(0)),
-            Ct(f.SERVICE_ZONE, OUTPUT.id, commit=True, nat=Nat("src", nothing), exec=REMEMBER),
+            Ct(f.SERVICE_ZONE, SNAT.id, commit=True, nat=Nat("src", nothing), exec=REMEMBER),
         )
 
 

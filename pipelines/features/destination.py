@@ -1,14 +1,23 @@
 """Tables destination and unsnat: which addresses are this node's own, and which stand for another one."""
 
+from collections.abc import Iterator
+
 from pipelines import fields as f
 from pipelines.actions import Ct, Nat, load
+from pipelines.addresses import Ip
 from pipelines.derived import Derived, NodeNetwork
 from pipelines.feature import Feature, unit
+from pipelines.flow import Flow
 from pipelines.model import Kind, Settings
 from pipelines.tables import CONNTRACK, DESTINATION, UNSNAT, goto
 from pipelines.unit import ScopeKind, Unit
 from pipelines.view import FleetView, NodeView
 
+# Unreachable, too big, time exceeded, parameter problem (RFC 792, RFC 4443).
+_ERRORS = {
+    4: [(f.ICMP_TYPE, kind) for kind in (3, 11, 12)],
+    6: [(f.ICMP6_TYPE, kind) for kind in (1, 2, 3, 4)],
+}
 _UNDO = Ct(zone=f.SNAT_ZONE, nat=Nat(), table=CONNTRACK.id)
 
 
@@ -17,7 +26,19 @@ def own_addresses(network: NodeNetwork, view: NodeView) -> Unit:
     own = [at.ip for at in view.node.addresses] + [cidr.address(1) for cidr in network.cidrs]
     flows = [DESTINATION.flow(100, f.destination(ip), load(f.TO_NODE, 1), goto(UNSNAT)) for ip in own]
     flows += [UNSNAT.flow(100, f.destination(cidr.address(2)), _UNDO) for cidr in network.cidrs]
+    for at in view.node.addresses:
+        flows += _reserved_ports(at.ip, view.settings)
     return unit(flows)
+
+
+def _reserved_ports(ip: Ip, settings: Settings) -> Iterator[Flow]:
+    """For ports that only translated connections have, and errors about those. The host's own find no translation."""
+    to = f.destination(ip)
+    for number in (f.TCP, f.UDP):
+        for ports in f.ranges(f.L4_DST[number], *settings.snat_ports):
+            yield UNSNAT.flow(90, (*to, f.IP_PROTO.eq(number), ports), _UNDO)
+    for field, kind in _ERRORS[ip.family]:
+        yield UNSNAT.flow(90, (*to, f.IP_PROTO.eq(f.ICMP if ip.family == 4 else f.ICMP6), field.eq(kind)), _UNDO)
 
 
 def virtual_addresses(settings: Settings, view: FleetView) -> Unit:

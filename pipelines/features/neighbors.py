@@ -8,20 +8,23 @@ stay between the two. Only the SNAT address, which no kernel holds, is answered 
 from collections.abc import Iterator
 
 from pipelines import fields as f
-from pipelines.actions import IN_PORT_ACTION, LOCAL_PORT, Output, load, move
+from pipelines.actions import IN_PORT_ACTION, LOCAL_PORT, Controller, Meter, Output, Resubmit, load, move
 from pipelines.addresses import Ip, link_local
-from pipelines.derived import Derived, LocalPod, NodeNetwork
+from pipelines.derived import Derived, LocalPod, NodeNetwork, Router
 from pipelines.feature import Feature, unit
 from pipelines.features.classify import ND_TYPES
 from pipelines.features.spoof_guard import ADVERTISEMENT, ROUTER_SOLICITATION, SOLICITATION, UNSPECIFIED
 from pipelines.fields import Entered
 from pipelines.flow import Flow
-from pipelines.tables import ARP, ND, ND_REPLY, goto
+from pipelines.ids import NEIGHBOR_METER
+from pipelines.model import MacSource
+from pipelines.tables import ARP, ND, ND_REPLY, NEIGHBOR_WATCH, goto, resubmit
 from pipelines.unit import EMPTY, ScopeKind, Unit
-from pipelines.view import NodeView
+from pipelines.view import NodeView, SegmentView
 
 _INSIDE = (Entered.POD, Entered.GATEWAY)
 _ND = (f.IP6, f.IP_PROTO.eq(f.ICMP6))
+WATCHED_BYTES = 128  # an ARP message has 42, an advertisement with its option 86
 NA_FLAGS = 0x60000000  # solicited, override (RFC 4861); a node's SNAT address is no router
 
 
@@ -58,7 +61,7 @@ def node_neighbors(network: NodeNetwork, view: NodeView) -> Unit:
     flows: list[Flow] = []
     uplink, gateway = view.uplink, view.gateway
     if uplink:
-        flows += _between(Entered.UPLINK, LOCAL_PORT)
+        flows += _between(Entered.UPLINK, LOCAL_PORT, resubmit(NEIGHBOR_WATCH))
         flows += _between(Entered.LOCAL, uplink.number)
     if gateway:
         for cidr in network.cidrs:
@@ -71,10 +74,10 @@ def node_neighbors(network: NodeNetwork, view: NodeView) -> Unit:
     return unit(flows)
 
 
-def _between(entered: Entered, port: int) -> Iterator[Flow]:
-    yield ARP.flow(100, (f.ENTERED_BY.eq(entered), f.ARP), Output(port))
+def _between(entered: Entered, port: int, *then: Resubmit) -> Iterator[Flow]:
+    yield ARP.flow(100, (f.ENTERED_BY.eq(entered), f.ARP), Output(port), *then)
     for kind in ND_TYPES:
-        yield ND.flow(100, (f.ENTERED_BY.eq(entered), *_ND, f.ICMP6_TYPE.eq(kind)), Output(port))
+        yield ND.flow(100, (f.ENTERED_BY.eq(entered), *_ND, f.ICMP6_TYPE.eq(kind)), Output(port), *then)
 
 
 def _answered(ip: Ip, mac: int) -> Iterator[Flow]:
@@ -118,7 +121,30 @@ def _nd_answer(entered: Entered, ip: Ip, mac: int) -> Iterator[Flow]:
     )
 
 
+def watched_routers(router: Router, view: NodeView) -> Unit:
+    """What the next hops that a node names say about themselves; the controller has asked, or wants to know."""
+    named = [ip for ip in view.node.gateways if ip.family == router.ip.family]
+    return unit(flow for ip in named for flow in _watched(ip)) if view.settings.ask_routers else EMPTY
+
+
+def watched_peers(network: NodeNetwork, view: SegmentView) -> Unit:
+    """What a neighbour says about its addresses, while nothing better than asking tells its MAC."""
+    sources = view.settings.mac_sources
+    better = network.mac is not None and network.mac.source in sources and network.mac.source != MacSource.NEIGHBOR
+    if MacSource.NEIGHBOR not in sources or better or not view.neighbours(network):
+        return EMPTY
+    return unit(flow for ip in network.addresses if ip.family == view.family for flow in _watched(ip))
+
+
+def _watched(ip: Ip) -> Iterator[Flow]:
+    advertised = (*_ND, f.ICMP6_TYPE.eq(ADVERTISEMENT), f.ND_TARGET.eq(ip.value))
+    said = (f.ARP, f.ARP_SPA.eq(ip.value)) if ip.family == 4 else advertised
+    yield NEIGHBOR_WATCH.flow(100, said, Meter(NEIGHBOR_METER), Controller(WATCHED_BYTES))
+
+
 FEATURES = (
     Feature("neighbors.node", 6, ScopeKind.NODE, Derived.NODE_NETWORK, node_neighbors),
     Feature("neighbors.pod", 7, ScopeKind.NODE, Derived.LOCAL_POD, pod_neighbors),
+    Feature("neighbors.watch_routers", 33, ScopeKind.NODE, Derived.ROUTER, watched_routers),
+    Feature("neighbors.watch_peers", 34, ScopeKind.SEGMENT, Derived.NODE_NETWORK, watched_peers),
 )

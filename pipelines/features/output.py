@@ -14,6 +14,7 @@ from pipelines.view import FleetView
 
 _BACK = Output(IN_PORT_ACTION)
 _REPLY = ct_state("+rpl+trk")
+_SAME_PORT = ((Entered.UPLINK, Egress.UPLINK), (Entered.UPLINK, Egress.ROUTER), (Entered.TUNNEL, Egress.TUNNEL))
 
 
 def fixed_flows(settings: Settings, view: FleetView) -> Unit:
@@ -33,9 +34,10 @@ def _back() -> Iterator[Flow]:
     """By the port they came in: a client that is its own endpoint, and clients on the uplink of endpoints there."""
     yield OUTPUT.flow(150, (f.SNAT_KIND.eq(Snat.VIRTUAL),), _BACK)
     yield OUTPUT.flow(150, (_REPLY, f.CT_SNAT_KIND.eq(Snat.VIRTUAL)), _BACK)
-    uplink = (f.ENTERED_BY.eq(Entered.UPLINK), f.EGRESS.eq(Egress.UPLINK))
-    yield OUTPUT.flow(140, (*uplink, f.SERVICE.eq(1)), _BACK)
-    yield OUTPUT.flow(140, (*uplink, _REPLY, f.CT_SERVICE.eq(1)), _BACK)
+    for entered, egress in _SAME_PORT:
+        same = (f.ENTERED_BY.eq(entered), f.EGRESS.eq(egress))
+        yield OUTPUT.flow(140, (*same, f.SERVICE.eq(1)), _BACK)
+        yield OUTPUT.flow(140, (*same, _REPLY, f.CT_SERVICE.eq(1)), _BACK)
     local = (f.ENTERED_BY.eq(Entered.LOCAL), f.EGRESS.eq(Egress.LOCAL))
     yield OUTPUT.flow(140, local, _BACK)
 

@@ -1,8 +1,9 @@
 """Tables route and l2: where a packet goes.
 
 Host packets that no service changed keep the way their kernel chose. Replies follow how their connection
-entered. The rest goes by destination: local pods, this node, peers straight through the uplink (or by gw0 and
-the host's routing while a peer's MAC is unknown), and by gw0 to everywhere else.
+entered. The rest goes by destination: local pods, this node, peers (straight through the uplink, by a router, by
+tunnel, or by gw0 and the host's routing while a peer's MAC is unknown), and to everywhere else by gw0, or with
+`egress: direct` by the router.
 """
 
 from collections.abc import Iterator
@@ -10,16 +11,17 @@ from collections.abc import Iterator
 from pipelines import fields as f
 from pipelines.actions import LOCAL_IN_REGISTER, load, move
 from pipelines.addresses import Cidr, Ip, link_local
-from pipelines.derived import Derived, LocalPod, NodeNetwork
+from pipelines.derived import Derived, LocalPod, NodeNetwork, Router
 from pipelines.feature import Feature, unit
-from pipelines.fields import Egress, Entered, ct_state
+from pipelines.fields import Egress, Entered, Snat, ct_state
 from pipelines.flow import Flow
-from pipelines.model import Kind, Settings
+from pipelines.model import EgressMode, Kind, Settings
 from pipelines.tables import CT_COMMIT, EGRESS, L2, ROUTE, goto
 from pipelines.unit import EMPTY, ScopeKind, Unit
-from pipelines.view import FleetView, NodeView, SegmentView
+from pipelines.view import FleetView, NodeView, SegmentView, Way
 
 _REPLY = ct_state("+rpl+trk")
+HOST = 400  # above this priority routes concern packets of the host
 
 
 def _leave(priority: int, conditions: tuple[f.Item, ...], egress: Egress) -> Flow:
@@ -29,7 +31,9 @@ def _leave(priority: int, conditions: tuple[f.Item, ...], egress: Egress) -> Flo
 def fixed_flows(settings: Settings, view: FleetView) -> Unit:
     """Packets whose way does not depend on their destination."""
     del settings
-    return unit([*_stuck(view), *_host(), *_replies(), *_defaults()])
+    own_address = [_leave(130, (f.ENTERED_BY.eq(Entered.POD), *f.destination(cidr)), Egress.ROUTER)
+                   for cidr in view.settings.no_masquerade]  # fmt: skip
+    return unit([*_stuck(view), *_host(), *_replies(), *_defaults(), *own_address])
 
 
 def _stuck(view: FleetView) -> Iterator[Flow]:
@@ -41,7 +45,7 @@ def _stuck(view: FleetView) -> Iterator[Flow]:
 def _host() -> Iterator[Flow]:
     local = f.ENTERED_BY.eq(Entered.LOCAL)
     yield _leave(410, (local, _REPLY, f.CT_ENTERED_BY.eq(Entered.LOCAL)), Egress.LOCAL)
-    yield ROUTE.flow(400, (local, f.SERVICE.eq(0)), goto(L2))
+    yield ROUTE.flow(HOST, (local, f.SERVICE.eq(0)), goto(L2))
 
 
 def _replies() -> Iterator[Flow]:
@@ -58,6 +62,8 @@ def _replies() -> Iterator[Flow]:
 
 def _defaults() -> Iterator[Flow]:
     yield _leave(100, (f.ENTERED_BY.eq(Entered.POD),), Egress.GATEWAY)
+    yield _leave(110, (f.ENTERED_BY.eq(Entered.UPLINK), f.SERVICE.eq(1)), Egress.ROUTER)
+    yield _leave(115, (f.ENTERED_BY.eq(Entered.POD), f.SNAT_KIND.eq(Snat.NODE_ADDRESS)), Egress.ROUTER)
     yield ROUTE.flow(100, (f.ENTERED_BY.eq(Entered.UPLINK),), goto(L2))
     yield ROUTE.flow(100, (f.ENTERED_BY.eq(Entered.LOCAL),), goto(L2))
 
@@ -71,8 +77,11 @@ def own_destinations(network: NodeNetwork, view: NodeView) -> Unit:
         flows.append(_leave(250, f.destination(at.ip), Egress.LOCAL))
     flows += [_leave(260, f.destination(ip), Egress.GATEWAY) for ip in _gateways(network, view)]
     # From a peer by the port that the host would answer by: on gw0 its reverse path filter would drop it.
-    uplink = f.ENTERED_BY.eq(Entered.UPLINK)
-    flows += [_leave(270, (uplink, *f.destination(cidr.address(1))), Egress.LOCAL) for cidr in network.cidrs]
+    for entered in (Entered.UPLINK, Entered.TUNNEL):
+        by = f.ENTERED_BY.eq(entered)
+        flows += [_leave(270, (by, *f.destination(cidr.address(1))), Egress.LOCAL) for cidr in network.cidrs]
+    own_pods = (f.ENTERED_BY.eq(Entered.LOCAL), f.SERVICE.eq(0))
+    flows += [ROUTE.flow(HOST + 6, (*own_pods, *f.destination(cidr)), goto(L2)) for cidr in network.cidrs]
     flows += [ROUTE.flow(240, f.destination(cidr)) for cidr in network.cidrs]
     if view.uplink:
         flows.append(_l2(Entered.LOCAL, view.uplink.number))
@@ -116,15 +125,47 @@ def local_pod(pod: LocalPod, view: NodeView) -> Unit:
 
 def peer(network: NodeNetwork, view: SegmentView) -> Unit:
     """Packets for another node and its pods."""
-    destinations: list[Ip | Cidr] = [*network.cidrs, *network.addresses]
-    mac = network.mac.mac if network.mac and view.neighbours(network) else None
-    return unit(_to_peer(f.destination(to), mac) for to in destinations if to.family == view.family)
+    pods = [cidr for cidr in network.cidrs if cidr.family == view.family]
+    host = [ip for ip in network.addresses if ip.family == view.family]
+    flows = [_to_peer(f.destination(ip), network, view) for ip in host]
+    if not view.by_tunnel(network):
+        return unit([*(_to_peer(f.destination(cidr), network, view) for cidr in pods), *flows])
+    end = network.addresses[0]
+    for cidr in pods:
+        flows.append(_by_tunnel(200, f.destination(cidr), end))
+        # Whatever way the host has for them: no network beneath knows these addresses.
+        host_packets = (f.ENTERED_BY.eq(Entered.LOCAL), f.SERVICE.eq(0))
+        flows.append(_by_tunnel(HOST + 5, (*host_packets, *f.destination(cidr)), end))
+    flows += [_by_tunnel(210, (f.ENTERED_BY.eq(Entered.POD), *f.destination(ip)), end) for ip in host]
+    return unit(flows)
 
 
-def _to_peer(to: tuple[f.Item, f.Item], mac: int | None) -> Flow:
-    if mac is None:
-        return _leave(200, to, Egress.GATEWAY)
-    return ROUTE.flow(200, to, load(f.ETH_DST, mac), load(f.EGRESS, Egress.UPLINK), goto(EGRESS))
+def _to_peer(to: tuple[f.Item, f.Item], network: NodeNetwork, view: SegmentView) -> Flow:
+    way = view.way(network)
+    if way is Way.DIRECT and network.mac:
+        return ROUTE.flow(200, to, load(f.ETH_DST, network.mac.mac), load(f.EGRESS, Egress.UPLINK), goto(EGRESS))
+    return _leave(200, to, Egress.ROUTER if way is Way.ROUTER else Egress.GATEWAY)
+
+
+def _by_tunnel(priority: int, conditions: tuple[f.Item, ...], end: Ip) -> Flow:
+    outer = load(f.TUNNEL_DST[end.family], end.value)
+    return ROUTE.flow(priority, conditions, outer, load(f.EGRESS, Egress.TUNNEL), goto(EGRESS))
+
+
+def outside(router: Router, view: NodeView) -> Unit:
+    """Packets of pods for outside the cluster with `egress: direct`: new connections, and what stays on the segment."""
+    family = router.ip.family
+    own = [at for at in view.node.addresses if at.ip.family == family]
+    if view.settings.egress is not EgressMode.DIRECT or router.mac is None or not own or not view.uplink:
+        return EMPTY
+    pod = (f.ENTERED_BY.eq(Entered.POD), f.SERVICE.eq(0), f.SNAT_KIND.eq(0))
+    links: set[Cidr] = {at.subnet for at in own if at.subnet}
+    flows = [_leave(120, (*pod, *f.destination(link)), Egress.GATEWAY) for link in sorted(links)]
+    for number in (f.TCP, f.UDP):
+        new = (*pod, f.ETH[family], f.IP_PROTO.eq(number), ct_state("+new+trk"))
+        way = load(f.SNAT_KIND, Snat.NODE_ADDRESS), load(f.EGRESS, Egress.ROUTER)
+        flows.append(ROUTE.flow(110, new, *way, goto(EGRESS)))
+    return unit(flows)
 
 
 PEER_ROUTE = "routes.peer"  # read back as evidence of a peer's MAC
@@ -134,4 +175,5 @@ FEATURES = (
     Feature("routes.node", 22, ScopeKind.NODE, Derived.NODE_NETWORK, own_destinations),
     Feature("routes.pod", 23, ScopeKind.NODE, Derived.LOCAL_POD, local_pod),
     Feature(PEER_ROUTE, 24, ScopeKind.SEGMENT, Derived.NODE_NETWORK, peer),
+    Feature("routes.outside", 35, ScopeKind.NODE, Derived.ROUTER, outside),
 )

@@ -16,7 +16,7 @@ from pipelines.flow import Flow
 from pipelines.model import Kind, Settings
 from pipelines.tables import ENDPOINT_PLACE, HAIRPIN, OUTPUT, SNAT, SNAT_NEED, goto, resubmit
 from pipelines.unit import ScopeKind, Unit
-from pipelines.view import FleetView, NodeView, SegmentView
+from pipelines.view import FleetView, NodeView, SegmentView, Way
 
 _S, _V, _N, _NONE = Snat.NODE_SNAT, Snat.VIRTUAL, Snat.NODE_ADDRESS, Snat.NONE
 
@@ -26,19 +26,31 @@ _PLACES = (
     Place.OWN_HOST,
     Place.PEER_POD,
     Place.PEER_POD_BY_GATEWAY,
+    Place.PEER_POD_BY_ROUTER,
     Place.PEER_POD_BY_TUNNEL,
     Place.PEER_HOST,
     Place.PEER_HOST_BY_GATEWAY,
+    Place.PEER_HOST_BY_ROUTER,
+    Place.PEER_HOST_BY_TUNNEL,
     Place.OUTSIDE,
 )
 _NEED: dict[tuple[Entered, int | None], tuple[Snat, ...]] = {
-    (Entered.POD, None): (_NONE, _NONE, _NONE, _NONE, _NONE, _NONE, _NONE, _NONE),
-    (Entered.LOCAL, 1): (_NONE, _V, _NONE, _S, _S, _NONE, _S, _NONE),
-    (Entered.LOCAL, 0): (_NONE, _V, _S, _S, _S, _S, _S, _N),
-    (Entered.UPLINK, None): (_NONE, _NONE, _S, _S, _S, _S, _S, _N),
-    (Entered.GATEWAY, 1): (_S, _V, _S, _S, _S, _S, _S, _N),
-    (Entered.GATEWAY, 0): (_NONE, _V, _S, _S, _S, _S, _S, _N),
+    (Entered.POD, None): (_NONE,) * len(_PLACES),
+    (Entered.LOCAL, 1): (_NONE, _V, _NONE, _S, _NONE, _S, _NONE, _S, _NONE, _NONE, _NONE),
+    (Entered.LOCAL, 0): (_NONE, _V, _S, _S, _S, _S, _S, _S, _S, _N, _N),
+    (Entered.UPLINK, None): (_NONE, _NONE, _S, _S, _S, _S, _S, _S, _S, _N, _N),
+    (Entered.TUNNEL, None): (_NONE, _NONE, _S, _S, _S, _S, _S, _S, _S, _N, _N),
+    (Entered.GATEWAY, 1): (_S, _V, _S, _S, _S, _S, _S, _S, _S, _N, _N),
+    (Entered.GATEWAY, 0): (_NONE, _V, _S, _S, _S, _S, _S, _S, _S, _N, _N),
 }
+
+
+_BY_WAY = {
+    Way.DIRECT: (Place.PEER_POD, Place.PEER_HOST),
+    Way.GATEWAY: (Place.PEER_POD_BY_GATEWAY, Place.PEER_HOST_BY_GATEWAY),
+    Way.ROUTER: (Place.PEER_POD_BY_ROUTER, Place.PEER_HOST_BY_ROUTER),
+}
+_BY_TUNNEL = Place.PEER_POD_BY_TUNNEL, Place.PEER_HOST_BY_TUNNEL
 
 
 def fixed_flows(settings: Settings, view: FleetView) -> Unit:
@@ -75,7 +87,21 @@ def own_places(network: NodeNetwork, view: NodeView) -> Unit:
     for cidr in network.cidrs[::-1]:  # the first podCIDR of a family wins
         translate = _translate(Nat("src", cidr.address(2)))
         flows.append(SNAT.flow(100, (f.ETH[cidr.family], f.SNAT_KIND.eq(_S)), translate))
+    for at in view.node.addresses[::-1]:
+        translate = _translate(Nat("src", at.ip, *view.settings.snat_ports))
+        flows.append(SNAT.flow(100, (f.ETH[at.ip.family], f.SNAT_KIND.eq(_N)), translate))
+    for family in (4, 6):
+        router = view.router(family)
+        if router is None or router.mac is None:
+            flows += _by_host_instead(family)
     return unit({flow.key: flow for flow in flows}.values())
+
+
+def _by_host_instead(family: int) -> Iterator[Flow]:
+    """Without a router's MAC what a router should forward goes by the host, as to a peer whose MAC is not known."""
+    client = (f.ETH[family], f.ENTERED_BY.eq(Entered.LOCAL), f.OWN_SOURCE.eq(1))
+    for place in (Place.PEER_POD_BY_ROUTER, Place.PEER_HOST_BY_ROUTER):
+        yield SNAT_NEED.flow(110, (*client, f.PLACE.eq(place)), load(f.SNAT_KIND, _S))
 
 
 def _place(priority: int, conditions: tuple[f.Item, ...], place: Place) -> Flow:
@@ -92,9 +118,8 @@ def client_itself(pod: LocalPod, view: NodeView) -> Unit:
 
 
 def peer_places(network: NodeNetwork, view: SegmentView) -> Unit:
-    """Endpoints on other nodes: reached directly, or by way of the host while the MAC is unknown."""
-    direct = network.mac is not None and view.neighbours(network)
-    pod, host = (Place.PEER_POD, Place.PEER_HOST) if direct else (Place.PEER_POD_BY_GATEWAY, Place.PEER_HOST_BY_GATEWAY)
+    """Endpoints on other nodes, by the way that leads there."""
+    pod, host = _BY_TUNNEL if view.by_tunnel(network) else _BY_WAY[view.way(network)]
     flows = [_place(100, f.endpoint(cidr), pod) for cidr in network.cidrs if cidr.family == view.family]
     flows += [_place(100, f.endpoint(ip), host) for ip in network.addresses if ip.family == view.family]
     return unit(flows)

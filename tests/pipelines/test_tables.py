@@ -16,6 +16,7 @@ from pipelines.tables import (
     RESERVED,
     ROUTE,
     SERVICE_LB,
+    SNAT,
     TABLES,
     ContractError,
     check_tables,
@@ -50,8 +51,8 @@ def test_connection_tracking_that_goes_on_elsewhere_or_writes_elsewhere_is_refus
     with pytest.raises(ContractError, match="conntrack does not go to table 110"):
         CONNTRACK.flow(100, (), Ct(zone=1, table=OUTPUT.id))
     with pytest.raises(ContractError, match="ct_commit does not set CT_SERVICE"):
-        CT_COMMIT.flow(100, (), Ct(zone=1, table=OUTPUT.id, commit=True, exec=(load(f.CT_SERVICE, 1),)))
-    CT_COMMIT.flow(100, (), Ct(zone=1, table=OUTPUT.id, commit=True, nat=Nat()))
+        CT_COMMIT.flow(100, (), Ct(zone=1, table=SNAT.id, commit=True, exec=(load(f.CT_SERVICE, 1),)))
+    CT_COMMIT.flow(100, (), Ct(zone=1, table=SNAT.id, commit=True, nat=Nat()))
 
 
 def test_a_resubmit_that_the_table_does_not_call_is_refused() -> None:
