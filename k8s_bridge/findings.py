@@ -4,6 +4,7 @@ A check returns the value, or None after noting a problem under a dotted field n
 """
 
 import re
+from collections.abc import Collection
 
 from pipelines.addresses import Cidr, Ip, parse_cidr, parse_ip
 from pipelines.model import Problem, Protocol
@@ -26,6 +27,8 @@ _SPECIAL: tuple[tuple[Cidr, str], ...] = tuple(
 )
 MOST_PROBLEMS = 50  # of one object; an annotation may hold a megabyte, and each problem becomes a line of the log
 LONGEST_REASON = 300  # characters, of which a value may be all
+
+LEAST_MTU, LARGEST_MTU = {4: 576, 6: 1280}, 65535  # bytes, by family
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 NAME_RULE = "is not a Kubernetes name (lower-case letters, digits, '-' and '.', at most 253)"
@@ -120,6 +123,19 @@ class Findings:
         else:
             return number
         return None
+
+    def mtu(self, field: str, value: object, families: Collection[int]) -> int | None:
+        """Bytes, as text that a person wrote; IPv6 needs 1280 (RFC 8200), IPv4 576."""
+        text = self.text(field, value)
+        if text is None:
+            return None
+        if not text.isascii() or not text.isdigit() or len(text) > 5 or not LEAST_MTU[4] <= int(text) <= LARGEST_MTU:
+            self.add(field, f"{text!r} is not a number of bytes from {LEAST_MTU[4]} to {LARGEST_MTU}")
+            return None
+        if 6 in families and int(text) < LEAST_MTU[6]:
+            self.add(field, f"{text} is less than the {LEAST_MTU[6]} that IPv6 needs")
+            return None
+        return int(text)
 
 
 def special(ip: Ip) -> str | None:

@@ -6,15 +6,17 @@
 | `signalbox.dev/uplink` | name of the bridge's port towards the network |
 | `signalbox.dev/node-addresses` | `192.168.77.101/24,fd00:77::101/64`; wins over the addresses in the status |
 | `signalbox.dev/gateways` | next hops of the default routes, `192.168.77.1,fd00:77::1` |
+| `signalbox.dev/uplink-mtu` | MTU of the uplink in bytes, when it is not the settings' `uplink_mtu` |
 | `signalbox.dev/mac-address`, else `node.antrea.io/mac-address` | the uplink's MAC, `aa:bb:cc:dd:ee:ff` |
 
 A wrong value is left out and reported, the rest of the Node is kept.
 """
 
 import re
+from collections.abc import Collection
 
 from k8s_bridge import shapes
-from k8s_bridge.findings import Findings
+from k8s_bridge.findings import Findings, special
 from pipelines.addresses import BITS, Cidr, Interface, Ip, parse_interface, parse_mac, usable_mac
 
 _DATAPATH_ID = re.compile(r"[0-9a-fA-F]{16}")
@@ -28,19 +30,22 @@ def annotation(name: str) -> str:
 
 
 def pod_cidrs(findings: Findings, spec: shapes.NodeSpec) -> tuple[Cidr, ...]:
-    """One prefix per family, each with room for the gateway's and the SNAT address (its first and second)."""
+    """All of them, in their order; each has room for the gateway's and the SNAT address (its first and second)."""
     texts = spec.pod_cidrs or ([spec.pod_cidr] if spec.pod_cidr else [])
-    found: dict[int, Cidr] = {}
+    found: list[Cidr] = []
     for index, text in enumerate(texts):
         field = f"spec.podCIDRs[{index}]"
         cidr = findings.cidr(field, text)
-        if cidr is None:
+        if cidr is None or cidr in found:
             continue
+        other = next((known for known in found if known.overlaps(cidr)), None)
         if cidr.length > BITS[cidr.family] - 2:
             findings.add(field, f"{cidr} has no room for a gateway, an SNAT address and pods")
-        elif found.setdefault(cidr.family, cidr) != cidr:
-            findings.add(field, f"{cidr} is a second IPv{cidr.family} prefix; only the first is used")
-    return tuple(found.values())
+        elif other is not None:
+            findings.add(field, f"{cidr} overlaps {other}, which is listed before it; it is not used")
+        else:
+            found.append(cidr)
+    return tuple(found)
 
 
 def addresses(findings: Findings, notes: shapes.Annotations, status: shapes.NodeStatus) -> tuple[Interface, ...]:
@@ -59,13 +64,37 @@ def addresses(findings: Findings, notes: shapes.Annotations, status: shapes.Node
     return tuple(found.values())
 
 
-def gateways(findings: Findings, notes: shapes.Annotations) -> tuple[Ip, ...]:
-    """Next hops of the default routes. A router's IPv6 address is often link-local."""
-    found = (
-        findings.ip(field, text, link_local=True)
-        for field, text in _listed(findings, shapes.ANNOTATION_GATEWAYS, notes.gateways)
-    )
-    return tuple(dict.fromkeys(ip for ip in found if ip is not None))
+def gateways(
+    findings: Findings, notes: shapes.Annotations, own: tuple[Interface, ...], cidrs: tuple[Cidr, ...]
+) -> tuple[Ip, ...]:
+    """Next hops of the default routes, in their order. A router's IPv6 address is often link-local.
+
+    `own` and `cidrs`: the node's addresses and podCIDRs, where no router can be.
+    """
+    found: list[Ip] = []
+    for field, text in _listed(findings, shapes.ANNOTATION_GATEWAYS, notes.gateways):
+        ip = findings.ip(field, text, link_local=True)
+        if ip is None or ip in found:
+            continue
+        home = next((cidr for cidr in cidrs if cidr.__contains__(ip)), None)
+        if any(at.ip == ip for at in own):
+            findings.add(field, f"{ip} is this node's own address, it cannot be its gateway")
+        elif home is not None:
+            findings.add(field, f"{ip} lies in podCIDR {home} of this node, no router can be there")
+        else:
+            if _off_link(ip, own):
+                findings.add(field, f"{ip} is in no subnet of this node's addresses; it is tried all the same")
+            found.append(ip)
+    return tuple(found)
+
+
+def _off_link(ip: Ip, own: tuple[Interface, ...]) -> bool:
+    """Of IPv4 only: an IPv6 prefix need not be on the link. A host with a /32 has its router outside on purpose."""
+    if ip.family == 6 or special(ip) == "link-local":
+        return False
+    subnets = [at.subnet for at in own if at.ip.family == 4]
+    known = [subnet for subnet in subnets if subnet is not None and subnet.length < BITS[4]]
+    return len(known) == len(subnets) > 0 and not any(s.__contains__(ip) for s in known)
 
 
 def mac(findings: Findings, notes: shapes.Annotations) -> int | None:
@@ -96,10 +125,14 @@ def datapath_id(findings: Findings, notes: shapes.Annotations) -> int | None:
     return int(text, 16)
 
 
-def uplink(findings: Findings, notes: shapes.Annotations) -> str | None:
+def uplink(findings: Findings, notes: shapes.Annotations, *, required: bool) -> str | None:
+    """`required`: the node names its switch, which can reach nobody without an uplink."""
     field = annotation(shapes.ANNOTATION_UPLINK)
+    before = len(findings.problems)
     text = findings.text(field, notes.uplink)
     if text is None:
+        if required and len(findings.problems) == before:
+            findings.add(field, "required: without the name of its uplink this node's switch reaches no other node")
         return None
     if _PORT_NAME.fullmatch(text) is None:
         findings.add(field, f"{text!r} is not the name of a port (1 to 15 characters, no space, no '/')")
@@ -108,6 +141,11 @@ def uplink(findings: Findings, notes: shapes.Annotations) -> str | None:
         findings.add(field, f"{text!r} is a port of Signalbox's own, it cannot be the uplink")
         return None
     return text
+
+
+def mtu(findings: Findings, notes: shapes.Annotations, families: Collection[int]) -> int | None:
+    """Of the uplink, in bytes. `families`: those of the node's addresses and podCIDRs."""
+    return findings.mtu(annotation(shapes.ANNOTATION_UPLINK_MTU), notes.uplink_mtu, families)
 
 
 def _listed(findings: Findings, name: str, value: object) -> list[tuple[str, str]]:

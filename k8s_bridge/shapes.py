@@ -14,6 +14,8 @@ ANNOTATION_DATAPATH_ID = "signalbox.dev/datapath-id"
 ANNOTATION_UPLINK = "signalbox.dev/uplink"
 ANNOTATION_ADDRESSES = "signalbox.dev/node-addresses"
 ANNOTATION_GATEWAYS = "signalbox.dev/gateways"
+ANNOTATION_UPLINK_MTU = "signalbox.dev/uplink-mtu"
+ANNOTATION_MTU = "signalbox.dev/mtu"  # of a pod's interface
 ANNOTATION_MAC = "signalbox.dev/mac-address"
 ANNOTATION_ANTREA_MAC = "node.antrea.io/mac-address"
 LABEL_ZONE = "topology.kubernetes.io/zone"
@@ -30,6 +32,8 @@ class Annotations(Shape, frozen=True):
     uplink: Any = field(name=ANNOTATION_UPLINK, default=None)
     addresses: Any = field(name=ANNOTATION_ADDRESSES, default=None)
     gateways: Any = field(name=ANNOTATION_GATEWAYS, default=None)
+    uplink_mtu: Any = field(name=ANNOTATION_UPLINK_MTU, default=None)
+    mtu: Any = field(name=ANNOTATION_MTU, default=None)
     mac: Any = field(name=ANNOTATION_MAC, default=None)
     antrea_mac: Any = field(name=ANNOTATION_ANTREA_MAC, default=None)
 

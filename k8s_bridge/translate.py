@@ -145,16 +145,21 @@ def _node(findings: Findings, raw: shapes.Node) -> Node:
     meta = raw.metadata
     notes = meta.annotations or shapes.Annotations()
     zone = meta.labels.zone if meta.labels is not None else None
+    pod_cidrs = node_facts.pod_cidrs(findings, raw.spec or shapes.NodeSpec())
+    addresses = node_facts.addresses(findings, notes, raw.status or shapes.NodeStatus())
+    families = {cidr.family for cidr in pod_cidrs} | {at.ip.family for at in addresses}
+    datapath_id = node_facts.datapath_id(findings, notes)
     return Node(
         name=meta.name or "",
         uid=meta.uid or "",
         created=meta.creation_timestamp or "",
-        pod_cidrs=node_facts.pod_cidrs(findings, raw.spec or shapes.NodeSpec()),
-        addresses=node_facts.addresses(findings, notes, raw.status or shapes.NodeStatus()),
+        pod_cidrs=pod_cidrs,
+        addresses=addresses,
         mac=node_facts.mac(findings, notes),
-        datapath_id=node_facts.datapath_id(findings, notes),
-        uplink=node_facts.uplink(findings, notes),
-        gateways=node_facts.gateways(findings, notes),
+        datapath_id=datapath_id,
+        uplink=node_facts.uplink(findings, notes, required=datapath_id is not None),
+        gateways=node_facts.gateways(findings, notes, addresses, pod_cidrs),
+        mtu=node_facts.mtu(findings, notes, families),
         zone=findings.text(f"metadata.labels[{shapes.LABEL_ZONE}]", zone) or "",
         problems=findings.problems,
     )
@@ -167,6 +172,7 @@ def _pod(findings: Findings, raw: shapes.Pod) -> Pod:
     if not spec.host_network and status.phase not in _FINISHED:
         texts = [(f"status.podIPs[{i}].ip", item.ip) for i, item in enumerate(status.pod_ips or ())]
         ips = _one_per_family(findings, texts or [("status.podIP", status.pod_ip)])
+    notes = meta.annotations or shapes.Annotations()
     return Pod(
         namespace=meta.namespace or "default",
         name=meta.name or "",
@@ -174,6 +180,7 @@ def _pod(findings: Findings, raw: shapes.Pod) -> Pod:
         created=meta.creation_timestamp or "",
         node=spec.node_name or "",
         ips=ips,
+        mtu=findings.mtu(node_facts.annotation(shapes.ANNOTATION_MTU), notes.mtu, {ip.family for ip in ips}),
         problems=findings.problems,
     )
 

@@ -90,7 +90,10 @@ def test_an_unknown_key_is_named_with_the_known_ones(tmp_path: Path) -> None:
         ("rest_listen: nowhere:80", "rest_listen: 'nowhere' does not appear to be an IPv4 or IPv6 address"),
         ("rest_listen: 127.0.0.1:6653", "rest_listen: port 6653 is that of ofp_listen"),
         ("mode: watch", "mode: invalid enum value 'watch'; choose from observe, program"),
-        ("mac_sources: [switch, guess]", "mac_sources[1]: invalid enum value 'guess'; choose from switch, annotation, n"),
+        (
+            "mac_sources: [switch, guess]",
+            "mac_sources[1]: invalid enum value 'guess'; choose from switch, annotation, n",
+        ),
         ("mac_sources: [switch, switch]", "mac_sources: a source is named twice"),
         ("service_cidrs: [10.96.0.1/16]", "service_cidrs: 10.96.0.1/16 has host bits set"),
         ("service_cidrs: 10.96.0.0/16", "service_cidrs: expected `array`, got `str`"),
@@ -140,7 +143,10 @@ def test_a_wrong_value_is_refused_with_key_and_reason(tmp_path: Path, text: str,
 
 
 def test_all_problems_are_said_at_once(tmp_path: Path) -> None:
-    assert len(refused(tmp_path, "moode: x\naudit_interval: x\nguard: {share: 2, x: 1}\nmac_sources: [switch, switch]")) == 5
+    assert (
+        len(refused(tmp_path, "moode: x\naudit_interval: x\nguard: {share: 2, x: 1}\nmac_sources: [switch, switch]"))
+        == 5
+    )
 
 
 @pytest.mark.parametrize("text", ["source: ''", "source: null", "mode: observe"])

@@ -74,6 +74,7 @@ def test_a_node_says_everything_by_annotations():
             "signalbox.dev/uplink": "eth0",
             "signalbox.dev/node-addresses": "192.168.77.101/24, fd00:77::101/64",
             "signalbox.dev/gateways": "192.168.77.1,fe80::1",
+            "signalbox.dev/uplink-mtu": "9000",
             MAC: "aa:00:00:00:00:01",
             "something.else/entirely": "x",
         },
@@ -86,6 +87,7 @@ def test_a_node_says_everything_by_annotations():
         datapath_id=0xA1,
         uplink="eth0",
         gateways=(parse_ip("192.168.77.1"), parse_ip("fe80::1")),
+        mtu=9000,
     )
 
 
@@ -204,10 +206,103 @@ def test_a_node_without_a_usable_pod_cidr_is_a_node_all_the_same(spec, problems)
     assert fields(value) == problems
 
 
-def test_one_wrong_pod_cidr_leaves_the_other_and_a_second_of_a_family_is_reported():
-    value = node({"podCIDRs": ["10.10.2.0/24", "x", "10.10.3.0/24", "fd00:10:2::/64"]})
-    assert value.pod_cidrs == (parse_cidr("10.10.2.0/24"), parse_cidr("fd00:10:2::/64"))
-    assert fields(value) == ["spec.podCIDRs[1]", "spec.podCIDRs[2]"]
+def test_one_wrong_pod_cidr_leaves_the_others_and_several_of_one_family_keep_their_order():
+    value = node({"podCIDRs": ["10.10.3.0/24", "x", "10.10.2.0/24", "fd00:10:2::/64", "10.10.3.0/24"]})
+    assert value.pod_cidrs == tuple(map(parse_cidr, ("10.10.3.0/24", "10.10.2.0/24", "fd00:10:2::/64")))
+    assert fields(value) == ["spec.podCIDRs[1]"]
+
+
+def test_of_a_nodes_own_pod_cidrs_that_overlap_the_first_counts():
+    value = node({"podCIDRs": ["10.10.2.0/24", "10.10.0.0/16"]})
+    assert value.pod_cidrs == (parse_cidr("10.10.2.0/24"),)
+    assert [problem.field for problem in value.problems] == ["spec.podCIDRs[1]"]
+    assert "overlaps 10.10.2.0/24" in value.problems[0].reason
+
+
+ADDRESSES = "192.168.77.101/24,fd00:77::101/64"
+
+
+def test_several_gateways_keep_their_order_and_ipv6_ones_may_be_link_local():
+    value = node(
+        **{
+            "signalbox.dev/node-addresses": ADDRESSES,
+            "signalbox.dev/gateways": "fe80::2, 192.168.77.2,192.168.77.1,fe80::1,192.168.77.2",
+        }
+    )
+    assert value.gateways == tuple(map(parse_ip, ("fe80::2", "192.168.77.2", "192.168.77.1", "fe80::1")))
+    assert value.problems == ()
+
+
+@pytest.mark.parametrize(
+    ("gateway", "reason"),
+    [
+        ("192.168.77.101", "this node's own address"),
+        ("fd00:77::101", "this node's own address"),
+        ("10.10.1.1", "lies in podCIDR 10.10.1.0/24"),
+        ("fd00:10:1::1", "lies in podCIDR fd00:10:1::/64"),
+        ("224.0.0.1", "multicast"),
+        ("router", "router"),
+    ],
+)
+def test_a_gateway_that_can_be_none_is_left_out_with_the_reason(gateway, reason):
+    value = node(
+        {"podCIDRs": ["10.10.1.0/24", "fd00:10:1::/64"]},
+        **{"signalbox.dev/node-addresses": ADDRESSES, "signalbox.dev/gateways": f"{gateway},192.168.77.1"},
+    )
+    assert value.gateways == (parse_ip("192.168.77.1"),)
+    assert fields(value) == ["metadata.annotations[signalbox.dev/gateways]"]
+    assert reason in value.problems[0].reason
+
+
+@pytest.mark.parametrize(
+    ("addresses", "gateway", "reported"),
+    [
+        (ADDRESSES, "192.168.78.1", True),
+        ("10.0.0.5/24,192.168.78.5/24", "192.168.78.1", False),
+        ("192.168.77.101/32", "172.31.1.1", False),
+        (ADDRESSES, "169.254.0.1", False),
+        (ADDRESSES, "fd00:78::1", False),
+        ("", "192.168.78.1", False),
+    ],
+)
+def test_a_gateway_outside_the_nodes_subnet_is_kept_and_reported(addresses, gateway, reported):
+    notes = {"signalbox.dev/gateways": gateway}
+    value = node(**notes | ({"signalbox.dev/node-addresses": addresses} if addresses else {}))
+    assert value.gateways == (parse_ip(gateway),)
+    assert [problem.reason for problem in value.problems] == (
+        [f"{gateway} is in no subnet of this node's addresses; it is tried all the same"] if reported else []
+    )
+
+
+def test_a_node_that_names_its_switch_has_to_name_its_uplink_too():
+    value = node(**{"signalbox.dev/datapath-id": "00000000000000a1"})
+    assert fields(value) == ["metadata.annotations[signalbox.dev/uplink]"]
+    assert "reaches no other node" in value.problems[0].reason
+    assert node().problems == ()
+    wrong = node(**{"signalbox.dev/datapath-id": "00000000000000a1", "signalbox.dev/uplink": 5})
+    assert len(wrong.problems) == 1, "one thing is said once"
+
+
+@pytest.mark.parametrize(("text", "mtu"), [("576", 576), (" 9000 ", 9000), ("65535", 65535), ("", None)])
+def test_a_node_says_the_mtu_of_its_uplink(text, mtu):
+    value = node(**{"signalbox.dev/uplink-mtu": text})
+    assert (value.mtu, value.problems) == (mtu, ())
+
+
+@pytest.mark.parametrize("text", ["575", "65536", "-1500", "1500 bytes", "1e3", "٣٠٠٠", "9" * 5000, 1500])
+def test_an_mtu_that_is_none_is_left_out_and_reported(text):
+    value = node({"podCIDR": "10.10.1.0/24"}, **{"signalbox.dev/uplink-mtu": text})
+    assert value.mtu is None
+    assert fields(value) == ["metadata.annotations[signalbox.dev/uplink-mtu]"]
+    assert value.pod_cidrs, "the rest is kept"
+
+
+def test_a_node_of_ipv6_has_an_mtu_of_at_least_1280():
+    small = {"signalbox.dev/uplink-mtu": "1279"}
+    assert node({"podCIDR": "10.10.1.0/24"}, **small).mtu == 1279
+    value = node({"podCIDR": "fd00:10:1::/64"}, **small)
+    assert value.mtu is None
+    assert "1280" in value.problems[0].reason
 
 
 def test_a_recreated_node_differs_by_its_uid():
@@ -228,6 +323,15 @@ def pod(spec=None, status=None, **meta):
     value = translated(Kind.POD, {"metadata": {"name": "a"} | meta, "spec": spec, "status": status}).value
     assert isinstance(value, Pod)
     return value
+
+
+def test_a_pod_says_the_mtu_of_its_interface():
+    status = {"podIPs": [{"ip": "fd00:10:1::10"}]}
+    assert pod({}, status, annotations={"signalbox.dev/mtu": "1450"}).mtu == 1450
+    wrong = pod({}, status, annotations={"signalbox.dev/mtu": "1279"})
+    assert wrong.mtu is None
+    assert fields(wrong) == ["metadata.annotations[signalbox.dev/mtu]"]
+    assert wrong.ips == (parse_ip("fd00:10:1::10"),), "the rest is kept"
 
 
 def test_a_pod_has_its_addresses_while_it_may_run():
@@ -532,7 +636,7 @@ NAMES = [
     "address", "type", "clusterIP", "clusterIPs", "ports", "port", "protocol", "endpoints", "conditions", "ready",
     "addressType", "cidrs", "podIPs", "podIP", "ip", "phase", "hostNetwork", "nodeName", MAC, ANTREA_MAC,
     "signalbox.dev/node-addresses", "signalbox.dev/gateways", "signalbox.dev/datapath-id", "signalbox.dev/uplink",
-    "kubernetes.io/service-name", "topology.kubernetes.io/zone",
+    "signalbox.dev/uplink-mtu", "signalbox.dev/mtu", "kubernetes.io/service-name", "topology.kubernetes.io/zone",
 ]  # fmt: skip
 TEXTS = st.sampled_from(
     [
