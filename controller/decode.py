@@ -15,6 +15,7 @@ from pipelines import fields
 from pipelines.actions import (
     CONTROLLER_PORT,
     Action,
+    CheckPktLarger,
     Controller,
     Ct,
     DecTtl,
@@ -194,6 +195,11 @@ def _resubmit(data: bytes) -> Action:
     return Resubmit(wire.RESUBMIT_ACTION.unpack(data)[5])
 
 
+def _check_pkt_larger(data: bytes) -> Action:
+    _, _, _, _, length, low, header = wire.CHECK_PKT_LARGER_ACTION.unpack(data)
+    return CheckPktLarger(length, fields.part_of(_field(header), low, 1))
+
+
 def _ct(data: bytes) -> Action:
     _, _, _, _, flags, _, zone, table, _ = wire.CT_ACTION.unpack_from(data)
     nat: Nat | None = None
@@ -253,6 +259,7 @@ _NICIRA: dict[int, Callable[[bytes], Action]] = {
     wire.OUTPUT_REG: _output_part,
     wire.RESUBMIT_TABLE: _resubmit,
     wire.CT: _ct,
+    wire.CHECK_PKT_LARGER: _check_pkt_larger,
 }
 
 

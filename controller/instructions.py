@@ -12,6 +12,7 @@ from controller.oxm import WIRE, checked
 from pipelines.actions import (
     CONTROLLER_PORT,
     Action,
+    CheckPktLarger,
     Controller,
     Ct,
     DecTtl,
@@ -30,7 +31,7 @@ from pipelines.fields import Field, Part
 APPLY_ACTIONS, GOTO_TABLE = 4, 1
 OUTPUT, GROUP, DEC_NW_TTL, SET_FIELD, COPY_FIELD, METER, EXPERIMENTER = 0, 22, 24, 25, 28, 29, 0xFFFF
 NICIRA = 0x2320
-RESUBMIT_TABLE, OUTPUT_REG, CT, NAT = 14, 15, 35, 36
+RESUBMIT_TABLE, OUTPUT_REG, CT, NAT, CHECK_PKT_LARGER = 14, 15, 35, 36, 49
 CT_COMMIT, NO_TABLE = 1, 0xFF
 NAT_SRC, NAT_DST = 1, 2
 IP4_MIN, IP6_MIN, PORT_MIN, PORT_MAX = 1, 4, 16, 32
@@ -44,6 +45,7 @@ COPY_ACTION = Struct("!HHHHH2xII4x")
 RESUBMIT_ACTION = Struct("!HHIHHB3x")
 OUTPUT_REG_ACTION = Struct("!HHIHHIH6x")
 CT_ACTION = Struct("!HHIHHIHB3xH")
+CHECK_PKT_LARGER_ACTION = Struct("!HHIHHHI6x")
 NAT_ACTION = Struct("!HHIH2xHH")
 INSTRUCTION = Struct("!HH4x")
 GOTO_INSTRUCTION = Struct("!HHB3x")
@@ -139,6 +141,15 @@ def _move(action: Move) -> bytes:
     return COPY_ACTION.pack(COPY_FIELD, 24, bits, source_low, target_low, WIRE[source].header, WIRE[target].header)
 
 
+def _check_pkt_larger(action: CheckPktLarger) -> bytes:
+    field, low, bits = place(action.target)
+    if bits != 1:
+        raise ValueError(f"check_pkt_larger sets one bit, {action.target.name} has {bits}")
+    return CHECK_PKT_LARGER_ACTION.pack(
+        EXPERIMENTER, 24, NICIRA, CHECK_PKT_LARGER, action.length, low, WIRE[field].header
+    )
+
+
 def _ct(action: Ct) -> bytes:
     nat = b"" if action.nat is None else _nat(action.nat)
     exec_ = _execs.get(action.exec)
@@ -196,4 +207,5 @@ _WRITERS: dict[type, Callable[[Any], bytes]] = {
     ToGroup: _group,
     Meter: _meter,
     DecTtl: _dec_ttl,
+    CheckPktLarger: _check_pkt_larger,
 }

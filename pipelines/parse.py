@@ -9,6 +9,7 @@ from pipelines.actions import (
     IN_PORT_ACTION,
     LOCAL_PORT,
     Action,
+    CheckPktLarger,
     Controller,
     Ct,
     DecTtl,
@@ -220,6 +221,8 @@ def _action(text: str) -> Action:
         if port:
             raise TextError(f"{text!r} with a port")
         return Resubmit(int(table))
+    if text.startswith("check_pkt_larger("):
+        return _check_pkt_larger(text[len("check_pkt_larger(") :])
     name, _, argument = text.partition(":")
     if name not in _ACTIONS:
         raise TextError(f"unknown action {text!r}")
@@ -254,6 +257,14 @@ def _move(text: str) -> Move:
     if move.source.bits != move.target.bits:
         raise TextError(f"move of different widths {text!r}")
     return move
+
+
+def _check_pkt_larger(text: str) -> CheckPktLarger:
+    length, _, target = text.partition(")->")
+    part = _part(target)
+    if part.bits != 1:
+        raise TextError(f"{target} is not one bit")
+    return CheckPktLarger(int(length, 0), part)
 
 
 def _place(text: str) -> tuple[Field, int, int]:

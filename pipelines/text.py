@@ -15,6 +15,7 @@ from pipelines.actions import (
     IN_PORT_ACTION,
     LOCAL_PORT,
     Action,
+    CheckPktLarger,
     Controller,
     Ct,
     DecTtl,
@@ -215,26 +216,34 @@ def actions_text(actions: tuple[Action, ...]) -> str:
 @lru_cache(maxsize=16384)
 def action_text(action: Action) -> str:
     match action:
+        case SetField():
+            return _set_field_text(action)
+        case Move(source, target):
+            return f"move:{_bits_text(source)}->{_bits_text(target)}"
+        case CheckPktLarger(length, target):
+            return f"check_pkt_larger({length})->{_bits_text(target)}"
+        case Ct():
+            return _ct_text(action)
+        case DecTtl():
+            return "dec_ttl"
+        case _:
+            return _target_text(action)
+
+
+def _target_text(action: Output | OutputPart | Controller | Resubmit | ToGroup | Meter | Goto) -> str:
+    match action:
         case Output(port):
             return PORT_NAMES.get(port, f"output:{port}")
         case OutputPart(part):
             return f"output:{_bits_text(part)}"
         case Controller(longest):
             return f"CONTROLLER:{longest}"
-        case SetField():
-            return _set_field_text(action)
-        case Move(source, target):
-            return f"move:{_bits_text(source)}->{_bits_text(target)}"
         case Resubmit(table):
             return f"resubmit(,{table})"
         case ToGroup(group):
             return f"group:{group}"
         case Meter(meter):
             return f"meter:{meter}"
-        case DecTtl():
-            return "dec_ttl"
-        case Ct():
-            return _ct_text(action)
         case Goto(table):
             return f"goto_table:{table}"
 

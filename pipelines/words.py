@@ -43,6 +43,10 @@ def _names() -> dict[Field, Words]:
         fields.ND_TLL: Words("nd_tll", "nd_tll", "NXM_NX_ND_TLL"),
         fields.ND_RESERVED: Words("nd_reserved", "nd_reserved", "ERICOXM_OF_ICMPV6_ND_RESERVED"),
         fields.ND_OPTIONS_TYPE: Words("nd_options_type", "nd_options_type", "ERICOXM_OF_ICMPV6_ND_OPTIONS_TYPE"),
+        fields.TUN_SRC: Words("tun_src", "tun_src", "NXM_NX_TUN_IPV4_SRC"),
+        fields.TUN_DST: Words("tun_dst", "tun_dst", "NXM_NX_TUN_IPV4_DST"),
+        fields.TUN_IP6_SRC: Words("tun_ipv6_src", "tun_ipv6_src", "NXM_NX_TUN_IPV6_SRC"),
+        fields.TUN_IP6_DST: Words("tun_ipv6_dst", "tun_ipv6_dst", "NXM_NX_TUN_IPV6_DST"),
         fields.ARP_OP: Words("arp_op", "arp_op", "NXM_OF_ARP_OP"),
         fields.ARP_SPA: Words("arp_spa", "arp_spa", "NXM_OF_ARP_SPA"),
         fields.ARP_TPA: Words("arp_tpa", "arp_tpa", "NXM_OF_ARP_TPA"),
@@ -68,6 +72,10 @@ WORDS = _names()
 CONNECTION_ORDER = (fields.CT_STATE, fields.CT_MARK, fields.CT_LABEL)
 MATCH_ORDER = (
     *fields.REGS,
+    fields.TUN_SRC,
+    fields.TUN_DST,
+    fields.TUN_IP6_SRC,
+    fields.TUN_IP6_DST,
     fields.IN_PORT,
     fields.VLAN_TCI,
     fields.ETH_SRC,

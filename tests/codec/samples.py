@@ -9,6 +9,7 @@ from pipelines.actions import (
     IN_PORT_ACTION,
     LOCAL_PORT,
     Action,
+    CheckPktLarger,
     Controller,
     Ct,
     DecTtl,
@@ -61,7 +62,8 @@ CONTEXTS: dict[str, tuple[tuple[Item, ...], tuple[Field, ...]]] = {
     "arp": ((ARP,), ARP_FIELDS),
 }
 REGISTERS: tuple[Field, ...] = (*fields.REGS, *fields.XREGS, *fields.XXREGS)
-ALWAYS = (fields.IN_PORT, fields.ETH_SRC, fields.ETH_DST, fields.VLAN_TCI, *REGISTERS)
+TUNNEL = (fields.TUN_SRC, fields.TUN_DST, fields.TUN_IP6_SRC, fields.TUN_IP6_DST)
+ALWAYS = (fields.IN_PORT, fields.ETH_SRC, fields.ETH_DST, fields.VLAN_TCI, *TUNNEL, *REGISTERS)
 CONNECTION = (fields.CT_STATE, fields.CT_MARK, fields.CT_LABEL)
 
 VLANS = ((0, 0x1FFF), (0, 0xFFFF), (0x1005, 0x1FFF), (0x7005, 0xFFFF), (0x1000, 0x1000), (0, 0x1000), (0x1004, 0x100C))
@@ -170,10 +172,16 @@ def trackings(draw: DrawFn, family: int) -> Ct:
     return Ct(zone, table, commit=True, nat=nat, exec=tuple(draw(st.lists(inner, max_size=3))))
 
 
+@st.composite
+def single_bits(draw: DrawFn) -> Part:
+    field = draw(st.sampled_from(REGISTERS))
+    return fields.part_of(field, draw(st.integers(0, field.bits - 1)), 1)
+
+
 def actions(context: str) -> SearchStrategy[tuple[Action, ...]]:
     own = [field for field in CONTEXTS[context][1] if field not in NOT_SET]
-    settable: list[Field | Part] = [fields.ETH_SRC, fields.ETH_DST, *REGISTERS, *PARTS, *own * 3]
-    places: list[Field | Part] = [fields.ETH_SRC, fields.ETH_DST, *CONNECTION, *REGISTERS, *PARTS, *own * 2]
+    settable: list[Field | Part] = [fields.ETH_SRC, fields.ETH_DST, *TUNNEL, *REGISTERS, *PARTS, *own * 3]
+    places: list[Field | Part] = [fields.ETH_SRC, fields.ETH_DST, *TUNNEL, *CONNECTION, *REGISTERS, *PARTS, *own * 2]
     pairs = [
         Move(source, target)
         for source in places
@@ -186,6 +194,7 @@ def actions(context: str) -> SearchStrategy[tuple[Action, ...]]:
         st.one_of(PORTS, st.just(IN_PORT_ACTION)).map(Output),
         st.sampled_from((fields.OUT_PORT, fields.part_of(fields.XXREGS[0], 32, 32))).map(OutputPart),
         st.integers(0, 65535).map(Controller),
+        st.builds(CheckPktLarger, st.integers(0, 65535), single_bits()),
         st.integers(0, 253).map(Resubmit),
         st.sampled_from(GROUPS).map(ToGroup),
     ]

@@ -1,7 +1,7 @@
 """Our bytes are those of Ryu's OpenFlow 1.5 encoder, wherever Ryu can say the same.
 
-Ryu cannot: nd_reserved, nd_options_type, 64-bit registers as one field, NAT followed by another action inside ct
-(it does not pad it), select groups' selection method (an opaque property there too).
+Ryu cannot: nd_reserved, nd_options_type, 64-bit registers as one field, check_pkt_larger, NAT followed by another action
+inside ct (it does not pad it), select groups' selection method (an opaque property there too).
 """
 
 import struct
@@ -52,6 +52,10 @@ NAMES = {
     fields.ARP_TPA: "arp_tpa",
     fields.ARP_SHA: "arp_sha",
     fields.ARP_THA: "arp_tha",
+    fields.TUN_SRC: "tun_ipv4_src",
+    fields.TUN_DST: "tun_ipv4_dst",
+    fields.TUN_IP6_SRC: "tun_ipv6_src",
+    fields.TUN_IP6_DST: "tun_ipv6_dst",
     fields.CT_STATE: "ct_state",
     fields.CT_MARK: "ct_mark",
     fields.CT_LABEL: "ct_label",
@@ -238,7 +242,7 @@ def test_small_messages_have_ryus_bytes():
         (encode.echo_request(9), parser.OFPEchoRequest(DATAPATH)),
         (encode.port_desc_request(9), parser.OFPPortDescStatsRequest(DATAPATH, 0, ofproto.OFPP_ANY)),
         (encode.group_desc_request(9), parser.OFPGroupDescStatsRequest(DATAPATH, 0, ofproto.OFPG_ALL)),
-        (encode.meter_config_request(9, 7), parser.OFPMeterDescStatsRequest(DATAPATH, 0, 7)),
+        (encode.meter_config_request(9), parser.OFPMeterDescStatsRequest(DATAPATH, 0, 0xFFFFFFFF)),
         (encode.meter_mod(9, 7, 100, 50), parser.OFPMeterMod(DATAPATH, ofproto.OFPMC_ADD, flags, 7, [band])),
         (
             encode.meter_mod(9, 7, 100, 50, modify=True),

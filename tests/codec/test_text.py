@@ -1,5 +1,6 @@
 """ovs-ofctl text, both ways."""
 
+import re
 import subprocess
 from contextlib import suppress
 
@@ -11,6 +12,7 @@ from controller.encode import encode_flow, encode_group
 from pipelines import fields
 from pipelines.actions import (
     CONTROLLER_PORT,
+    CheckPktLarger,
     Controller,
     Ct,
     Goto,
@@ -87,6 +89,18 @@ SPELLINGS = [
         ),
         "table=106, priority=10,ipv6 actions=ct(commit,zone=2,nat(src=[fd00::1]:5000-6000)),ct(table=31,zone=1,nat)",
     ),
+    (
+        Flow(
+            6,
+            100,
+            match(fields.IP4, fields.TUN_SRC.eq(0x0A000001), fields.TUN_IP6_DST.eq(1)),
+            (load(fields.TUN_DST, 0x0A000002), load(fields.TUN_IP6_DST, 2), CheckPktLarger(1464, fields.TOO_BIG)),
+        ),
+        (
+            "table=6, priority=100,ip,tun_src=10.0.0.1,tun_ipv6_dst=::1 "
+            "actions=set_field:10.0.0.2->tun_dst,set_field:::2->tun_ipv6_dst,check_pkt_larger(1464)->NXM_NX_REG0[14]"
+        ),
+    ),
 ]
 
 
@@ -161,6 +175,10 @@ def test_common_other_spellings_are_read(other, ours):
         "ip actions=ct(commit,nat(src=10.0.0.1:-5))",
         "ip actions=set_field:0x5/0x5->reg0",
         "ip actions=set_field:1->nothing",
+        "ip actions=check_pkt_larger(1500)",
+        "ip actions=check_pkt_larger()->NXM_NX_REG0[1]",
+        "ip actions=check_pkt_larger(1500)->NXM_NX_REG0[0..1]",
+        "ip actions=check_pkt_larger(1500)->NXM_NX_REG0[32]",
         "ip actions=move:NXM_NX_REG0[0..3]->NXM_NX_REG1[0..4]",
         "ip actions=move:NXM_NX_REG0[30..35]->NXM_NX_REG1[0..5]",
         "ip,ct_state=+new+none actions=drop",
@@ -204,9 +222,14 @@ def _mod(line: str) -> str:
     return " ".join(word for word in words if not word.startswith("cookie:"))
 
 
+# ovs-ofctl prints such masks of IPv6 addresses, and takes them for prefix lengths when it reads them
+UNREADABLE = re.compile(r"(?:ipv6_src|ipv6_dst|nd_target)=[0-9a-f:.]+/[0-9]+:")
+
+
 @pytest.mark.ovs
 @given(st.lists(samples.flows(), min_size=1, max_size=12))
 def test_ovs_ofctl_reads_the_text_and_the_bytes_as_the_same_flow(flows):
+    flows = [flow for flow in flows if not UNREADABLE.search(flow_text(flow))]
     from_text = _printed("parse-flows", "-", lines="".join(f"{flow_text(flow)}\n" for flow in flows))
     for flow, printed in zip(flows, from_text, strict=True):
         message = encode_flow(flow, 0, 1).message[16:].hex()

@@ -16,7 +16,7 @@ from controller.encode import (
 )
 from controller.readback import row_of
 from pipelines import fields, ids
-from pipelines.actions import Ct, Goto, Nat, Output, Resubmit, SetField, ToGroup, load
+from pipelines.actions import CheckPktLarger, Ct, Goto, Nat, Output, Resubmit, SetField, ToGroup, load
 from pipelines.addresses import parse_ip
 from pipelines.fields import Item
 from pipelines.flow import Bucket, Flow, Group, match
@@ -120,6 +120,8 @@ REFUSED = {
     "timeout": Flow(1, 1, (), (), idle_timeout=65536),
     "port": Flow(1, 1, (), (Output(1 << 32),)),
     "negative": Flow(1, 1, (), (SetField(fields.CT_MARK, -1),)),
+    "longer than any packet": Flow(1, 1, (), (CheckPktLarger(65536, fields.TOO_BIG),)),
+    "check of several bits": Flow(1, 1, (), (CheckPktLarger(1500, fields.ENTERED_BY),)),
     "goto in the middle": Flow(1, 1, (), (Goto(2), Output(1))),
     "zone": Flow(1, 1, match(fields.IP4), (Ct(65536),)),
     "nat without an address": Flow(1, 1, match(fields.IP4), (Ct(1, commit=True, nat=Nat("dst", None, 80)),)),
