@@ -92,9 +92,9 @@ def group_desc_request(xid: int) -> bytes:
     return _multipart(xid, GROUP_DESC, pack("!I4x", 0xFFFFFFFC))
 
 
-def meter_config_request(xid: int, meter: int) -> bytes:
-    """Open vSwitch answers UNKNOWN_METER when it does not exist."""
-    return _multipart(xid, METER_CONFIG, pack("!I4x", meter))
+def meter_config_request(xid: int) -> bytes:
+    """All meters."""
+    return _multipart(xid, METER_CONFIG, pack("!I4x", ANY))
 
 
 def meter_mod(xid: int, meter: int, packets: int, burst: int, *, modify: bool = False) -> bytes:

@@ -4,6 +4,8 @@ from msgspec import Struct
 
 from controller.connection import Patience
 from controller.guard import GuardRule
+from controller.rows import MeterRow
+from pipelines.ids import NEIGHBOR_METER, REJECT_METER, TOO_BIG_METER
 
 
 class SwitchSettings(Struct, frozen=True):
@@ -19,6 +21,17 @@ class SwitchSettings(Struct, frozen=True):
     observe_nodes: frozenset[str] = frozenset()
     reject_packets: int = 200  # packets a second to refuse, per switch (its meter)
     reject_burst: int = 100
+    neighbor_packets: tuple[int, int] = (200, 200)  # a second, and at once: what neighbours say
+    too_big_packets: tuple[int, int] = (50, 50)
+
+    @property
+    def meters(self) -> tuple[MeterRow, ...]:
+        """Every meter that flows refer to, with packets a second and burst."""
+        return (
+            MeterRow(REJECT_METER, self.reject_packets, self.reject_burst),
+            MeterRow(NEIGHBOR_METER, *self.neighbor_packets),
+            MeterRow(TOO_BIG_METER, *self.too_big_packets),
+        )
 
     def observes(self, node: str) -> bool:
         """Whether this node's switch is only looked at."""

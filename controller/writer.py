@@ -18,7 +18,6 @@ from controller.hub import Slices
 from controller.roles import MasterLost
 from controller.round import Installed, Round, Rows, Step, net, owners, pieces
 from controller.settings import SwitchSettings
-from pipelines.ids import REJECT_METER
 from pipelines.unit import Scope, Tuple, UnitKey
 
 LOG = logging.getLogger(__name__)
@@ -152,21 +151,14 @@ class Writer:
     # --- beside the bundles -------------------------------------------------------------------------------
 
     def prepare(self) -> None:
-        """What flows refer to and no bundle may carry: the meter for packets to refuse."""
-        settings = self._settings
-        wanted = readback.MeterRow(REJECT_METER, settings.reject_packets, settings.reject_burst)
-        request = encode.meter_config_request(self._connection.next_xid(), REJECT_METER)
-        try:
-            rows = [row for part in self._connection.parts(request) for row in readback.meters(part.data)]
-        except Refused:
-            rows = []  # Open vSwitch answers so when the meter does not exist
-        if wanted in rows:
+        """What flows refer to and no bundle may carry: the meters for packet-ins."""
+        request = encode.meter_config_request(self._connection.next_xid())
+        held = {row.id: row for part in self._connection.parts(request) for row in readback.meters(part.data)}
+        wrong = [meter for meter in self._settings.meters if held.get(meter.id) != meter]
+        for meter in wrong:
+            self._connection.send(encode.meter_mod(self._connection.next_xid(), *meter, modify=meter.id in held))
+        if not wrong:
             return
-        modify = any(row.id == REJECT_METER for row in rows)
-        meter = encode.meter_mod(
-            self._connection.next_xid(), REJECT_METER, settings.reject_packets, settings.reject_burst, modify=modify
-        )
-        self._connection.send(meter)
         try:
             self._connection.request(encode.barrier(self._connection.next_xid()))
         except Refused as refused:
