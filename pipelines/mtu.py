@@ -1,6 +1,7 @@
 """How large a pod's packets may be, so that they fit where they may have to go."""
 
-from pipelines.model import TrafficMode, Tunnel
+from pipelines.addresses import Ip
+from pipelines.model import Node, Settings, TrafficMode, Tunnel
 
 IP_HEADER = {4: 20, 6: 40}
 UDP_HEADER = 8
@@ -18,3 +19,9 @@ def pod_mtu(uplink_mtu: int, mode: TrafficMode, tunnel: Tunnel, family: int) -> 
         return uplink_mtu
     overhead = IP_HEADER[family] + UDP_HEADER + TUNNEL_HEADER[tunnel] + INNER_ETHERNET
     return min(uplink_mtu - overhead, LARGEST_IN_TUNNEL)
+
+
+def mtu_of_pods(node: Node, addresses: tuple[Ip, ...], settings: Settings) -> int:
+    """The MTU of a node's pods, in bytes. `addresses`: the node's own; its tunnels start at the first."""
+    family = addresses[0].family if addresses else 4
+    return pod_mtu(node.mtu or settings.uplink_mtu, settings.traffic_mode, settings.tunnel, family)

@@ -9,6 +9,7 @@ Rules run in the order of RULES; a rule reads only what earlier rules made.
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+from pipelines import advice
 from pipelines.addresses import BITS, Cidr, Ip, mac_text, parse_cidr, parse_ip, pod_mac, pod_port_name, usable_mac
 from pipelines.derived import (
     Backend,
@@ -325,7 +326,8 @@ def _targets(
     most = facts.settings().endpoints_per_service_port
     if len(chosen) <= most:
         return tuple(chosen), []
-    reason = f"port {port.port}/{port.protocol} has {len(chosen)} endpoints; only the {most} lowest addresses are used"
+    count = f"{len(chosen)} IPv{chosen[0].ip.family} endpoints"
+    reason = f"port {port.port}/{port.protocol} has {count}; only the {most} lowest addresses are used"
     return tuple(chosen[:most]), [Problem(Kind.SERVICE, service, "endpoints", reason)]
 
 
@@ -372,6 +374,14 @@ def tracked_range(key: str, value: Any, facts: Facts) -> Outcome:
     return Outcome([Claim(Derived.TRACKED, str(prefix), prefix)])
 
 
+def node_advice(key: str, node: Node, facts: Facts) -> Outcome:
+    return Outcome((), tuple(advice.about_node(key, node, facts)))
+
+
+def pod_advice(key: str, pod: Pod, facts: Facts) -> Outcome:
+    return Outcome((), tuple(advice.about_pod(key, pod, facts)))
+
+
 RULES = (
     Rule("podCIDR claims", Kind.NODE, pod_cidr_claims),
     Rule("pod CIDRs", Kind.SETTINGS, pod_cidrs),
@@ -379,9 +389,11 @@ RULES = (
     Rule("uplink MACs", Kind.NODE, uplink_macs),
     Rule("node network", Kind.NODE, node_network),
     Rule("routers", Kind.NODE, routers),
+    Rule("node advice", Kind.NODE, node_advice),
     Rule("members", Derived.DATAPATH, members),
     Rule("pod addresses", Kind.POD, pod_addresses),
     Rule("pods", Kind.POD, local_pods),
+    Rule("pod advice", Kind.POD, pod_advice),
     Rule("backends", Kind.ENDPOINT_SLICE, backends),
     Rule("services", Kind.SERVICE, services),
     Rule("service ranges", Kind.SERVICE_CIDR, service_ranges),

@@ -41,6 +41,12 @@ class Facts:
         """Every value of a kind without recording a read, for the compiler and for inspection."""
         return self._values[kind]
 
+    def aside(self) -> "Facts":
+        """The same values for whoever asks beside the compiler: what it reads is nobody's dependency."""
+        other = Facts()
+        other._values = self._values
+        return other
+
     def settings(self) -> Settings:
         return self.get(Kind.SETTINGS, "") or Settings()
 

@@ -10,7 +10,7 @@ from pipelines.fields import Egress, Entered
 from pipelines.flow import Flow
 from pipelines.ids import TOO_BIG_METER
 from pipelines.model import Kind, Port, Settings, TrafficMode
-from pipelines.mtu import pod_mtu
+from pipelines.mtu import mtu_of_pods
 from pipelines.tables import CT_COMMIT, EGRESS, TUNNEL, Table, goto
 from pipelines.unit import EMPTY, ScopeKind, Unit
 from pipelines.view import FleetView, NodeView
@@ -71,9 +71,7 @@ def to_tunnel(network: NodeNetwork, view: NodeView) -> Unit:
     settings, gateway, tunnel = view.settings, view.gateway, view.tunnel
     if settings.traffic_mode is TrafficMode.NO_ENCAP or not (gateway and tunnel and network.addresses):
         return EMPTY
-    mtu = pod_mtu(
-        view.node.mtu or settings.uplink_mtu, settings.traffic_mode, settings.tunnel, network.addresses[0].family
-    )
+    mtu = mtu_of_pods(view.node, network.addresses, settings)
     check = CheckPktLarger(mtu + ETHERNET_HEADER, f.TOO_BIG)
     out = load(f.ETH_SRC, gateway.mac), load(f.ETH_DST, f.TUNNEL_MAC), load(f.OUT_PORT, tunnel.number)
     return unit(

@@ -191,7 +191,7 @@ def test_an_object_that_becomes_invalid_is_as_absent_and_says_why() -> None:
 def test_a_pod_address_belongs_to_the_oldest_pod_whatever_the_order() -> None:
     old = pod("old", "n1", "10.10.1.10", created="2024-01-01")
     young = pod("a-young", "n2", "10.10.1.10", created="2024-01-02")
-    for compiler in in_every_order(old, young):
+    for compiler in in_every_order(old, young, node("n1"), node("n2")):
         assert list(compiler.facts.peek(Derived.LOCAL_POD)) == ["default/old"]
         assert len(reasons(compiler)) == 1
         assert "Pod default/a-young: status.podIPs" in reasons(compiler)[0]
@@ -201,7 +201,7 @@ def test_a_pod_that_lost_the_address_its_mac_follows_from_is_not_served_by_the_r
     """Two ports with one MAC, and so one link-local address, would answer for each other."""
     old = pod("old", "n1", "10.10.1.10", created="2024-01-01")
     young = pod("a-young", "n1", "10.10.1.10", "fd00:10:1::11", created="2024-01-02")
-    for compiler in in_every_order(old, young):
+    for compiler in in_every_order(old, young, node("n1"), node("n2")):
         assert list(compiler.facts.peek(Derived.LOCAL_POD)) == ["default/old"]
 
 
@@ -239,7 +239,8 @@ def test_a_pods_address_comes_free_when_the_pod_cidr_moves_away() -> None:
 
 
 def test_a_pod_without_a_node_claims_no_address() -> None:
-    compiler = compiled(pod("early", "", "10.10.1.10", created="2023"), pod("late", "n1", "10.10.1.10", created="2024"))
+    early, late = (pod("early", "", "10.10.1.10", created="2023"), pod("late", "n1", "10.10.1.10", created="2024"))
+    compiler = compiled(early, late, node("n1"))
     assert list(compiler.facts.peek(Derived.LOCAL_POD)) == ["default/late"]
     assert reasons(compiler) == []
 
@@ -274,7 +275,7 @@ def test_endpoints_above_the_cap_are_left_out_lowest_address_first_whatever_the_
     for compiler in in_every_order(settings, web, high, low):
         assert targets(compiler) == ["10.10.1.9:8080", "10.10.1.100:8080"]
         assert reasons(compiler) == [
-            "Service default/web: endpoints: port 80/TCP has 3 endpoints; only the 2 lowest addresses are used"
+            "Service default/web: endpoints: port 80/TCP has 3 IPv4 endpoints; only the 2 lowest addresses are used"
         ]
 
 
