@@ -14,6 +14,9 @@ from pipelines.actions import (
     Ct,
     DecTtl,
     Goto,
+    Learn,
+    LearnLoad,
+    LearnMatch,
     Meter,
     Move,
     Nat,
@@ -221,6 +224,8 @@ def _action(text: str) -> Action:
         if port:
             raise TextError(f"{text!r} with a port")
         return Resubmit(int(table))
+    if text.startswith("learn("):
+        return _learn(text[len("learn(") : -1])
     if text.startswith("check_pkt_larger("):
         return _check_pkt_larger(text[len("check_pkt_larger(") :])
     name, _, argument = text.partition(":")
@@ -321,6 +326,52 @@ def _nat(text: str) -> Nat:
     side, bracketed, ip4, ip6, first, last = found.groups()
     ip = parse_ip(bracketed or ip4 or ip6)
     return Nat(side, ip, int(first) if first else None, int(last) if last else None)
+
+
+def _learn(text: str) -> Learn:
+    numbers = {"table": 1, "idle_timeout": 0, "hard_timeout": 0, "priority": 32768, "cookie": 0, "limit": 0}
+    result: Part | None = None
+    delete_learned = False
+    specs: list[LearnMatch | LearnLoad] = []
+    for word in _split(text):
+        name, _, value = word.partition("=")
+        if name in numbers:
+            numbers[name] = int(value, 0)
+        elif name == "result_dst":
+            result = _part(value)
+        elif word == "delete_learned":
+            delete_learned = True
+        elif word.startswith("load:"):
+            specs.append(_learned_load(word[len("load:") :]))
+        else:
+            specs.append(_learned_match(name, value))
+    return Learn(**numbers, specs=tuple(specs), result=result, delete_learned=delete_learned)
+
+
+def _learned_load(text: str) -> LearnLoad:
+    value, _, target = text.partition("->")
+    field = _bits(target)
+    return LearnLoad(field, _fits(field, int(value, 0)) if value[:1].isdigit() else _as_wide(field, value))
+
+
+def _learned_match(name: str, value: str) -> LearnMatch:
+    if name in _BY_ACTION:
+        whole = _BY_ACTION[name]
+        return LearnMatch(whole, _fits(whole, _value(whole, value)))
+    field = _bits(name)
+    if not value:
+        return LearnMatch(field, field)
+    if _BITS.fullmatch(value):
+        return LearnMatch(field, _as_wide(field, value))
+    whole = field.field if isinstance(field, Part) else field
+    return LearnMatch(field, _fits(field, _value(whole, value) if whole is field else int(value, 0)))
+
+
+def _as_wide(field: Field | Part, text: str) -> Field | Part:
+    source = _bits(text)
+    if source.bits != field.bits:
+        raise TextError(f"{text} and {field.name} have different widths")
+    return source
 
 
 _ACTIONS: dict[str, Callable[[str], Action]] = {
