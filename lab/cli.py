@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 import msgspec
@@ -14,7 +14,7 @@ from lab import netns
 from lab.cluster import STATE, Lab, take_down
 from lab.manifests import ManifestError
 from lab.netns import LabError
-from lab.plan import CONTROLLER
+from lab.plan import CONTROLLER, STANDARD_MTU
 from lab.status import Status, status
 
 named = click.option("--name", default="lab", show_default=True, help="Which lab, where there are several.")
@@ -42,15 +42,21 @@ def lab() -> None:
 @lab.command()
 @click.argument("directory", type=DIRECTORY)
 @named
-@click.option("--controller", default=CONTROLLER, show_default=True, help="Where the bridges find their controller.")
+@click.option("--controller", default="", help=f"Where the bridges find their controller; by default {CONTROLLER}.")
+@click.option("--tunnel", type=click.Choice(["geneve", "vxlan", "none"]), default="geneve", show_default=True)
+@click.option("--in-band", is_flag=True, help="The controller is on the first segment, reached through the uplinks.")
+@click.option("--pod-mtu", type=click.IntRange(1280, 65000), default=STANDARD_MTU, show_default=True)
 @click.option("--replace", is_flag=True, help="Take down a lab of this name first.")
 @says_why
-def up(directory: Path, name: str, controller: str, replace: bool) -> None:
+def up(directory: Path, name: str, controller: str, tunnel: str, in_band: bool, pod_mtu: int, replace: bool) -> None:
     """Build the Nodes and Pods of the manifests in DIRECTORY."""
-    built = Lab(name, directory, controller).up(replace)
+    kind: Literal["geneve", "vxlan"] | None = "geneve" if tunnel == "geneve" else "vxlan" if tunnel == "vxlan" else None
+    built = Lab(name, directory, controller, tunnel=kind, in_band=in_band, pod_mtu=pod_mtu).up(replace)
     for problem in built.plan.problems:
         click.echo(f"left out: {problem}", err=True)
-    click.echo(f"lab {name}: {len(built.plan.nodes)} nodes, {len(built.plan.pods)} pods; controller at {controller}")
+    click.echo(
+        f"lab {name}: {len(built.plan.nodes)} nodes, {len(built.plan.pods)} pods; controller at {built.plan.controller}"
+    )
 
 
 @lab.command("status")
@@ -69,7 +75,7 @@ def show(name: str, output: str) -> None:
 @click.argument("argv", nargs=-1, required=True, type=click.UNPROCESSED)
 @says_why
 def execute(name: str, place: str, argv: tuple[str, ...]) -> None:
-    """Run a program in PLACE: a node, a pod (NAMESPACE/NAME or NAME), router, outside, remote or controller.
+    """Run a program in PLACE: a node, a pod (NAMESPACE/NAME or NAME), router, router2, outside, remote or controller.
 
     On a node, ovs-vsctl, ovs-ofctl and ovs-appctl talk to that node's Open vSwitch. In the place `controller`,
     `signalbox run` is where the switches look for it, and where `signalbox status` and the like find it.
@@ -118,7 +124,8 @@ def text(now: Status) -> str:
     pods = [("POD", "NODE", "PORT", "ADDRESSES")]
     pods += [(pod.key, pod.node, pod.port, " ".join(pod.addresses) if pod.present else "(gone)") for pod in now.pods]
     problems = "".join(f"\nleft out: {problem}" for problem in now.problems)
-    return f"lab {now.name}, controller {now.controller}\n\n{_columns(nodes)}\n\n{_columns(pods)}{problems}"
+    title = f"lab {now.name}, controller {now.controller}, active router {now.router}"
+    return f"{title}\n\n{_columns(nodes)}\n\n{_columns(pods)}{problems}"
 
 
 def _columns(rows: Sequence[tuple[str, ...]]) -> str:

@@ -14,6 +14,7 @@ from pipelines.addresses import Cidr, Interface, Ip, mac_text, parse_cidr, parse
 
 ANNOTATION = "signalbox.dev/"
 MAC_ANNOTATIONS = ("node.antrea.io/mac-address", "signalbox.dev/mac-address")
+LINK_LOCAL = parse_cidr("fe80::/64")
 FINISHED = ("Succeeded", "Failed")
 
 
@@ -114,7 +115,8 @@ def _node(document: Mapping[str, Any]) -> NodeFacts:
     addresses = tuple(parse_interface(text.strip()) for text in note("node-addresses").split(","))
     gateways = tuple(parse_ip(text.strip()) for text in notes.get(ANNOTATION + "gateways", "").split(",") if text)
     for gateway in gateways:
-        if not any(address.subnet and inside(gateway, address.subnet) for address in addresses):
+        on_link = [LINK_LOCAL, *(address.subnet for address in addresses if address.subnet)]
+        if not any(inside(gateway, subnet) for subnet in on_link):
             raise ValueError(f"annotation {ANNOTATION}gateways: {gateway} is in no subnet of the node's addresses")
     spec = document["spec"]
     pod_cidrs = tuple(parse_cidr(text) for text in spec.get("podCIDRs") or [spec["podCIDR"]])

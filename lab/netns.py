@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-FIXED_PLACES = ("fabric", "router", "outside", "remote", "controller")
+FIXED_PLACES = ("fabric", "router", "router2", "outside", "remote", "controller")
 NETNS = Path("/run/netns")
 NAME = re.compile(r"[a-z0-9]{1,20}")
 AT_ONCE = 8

@@ -4,21 +4,23 @@
                        │            │                          │
                    ┌── n1 ──┐   ┌── n2 ──┐                     │
     segment 0 ─────┴────────┴───┴────────┴──────────┬──────────┴──
-                                                  router ──── far ──── remote (X)
+                                            router, router2 ──── far ──── remote (X)
     segment 1 ──── n3 ──────────────────────────────┘
 
-Every subnet of node addresses becomes a segment. All values are text as `ip`, `nft` and `ovs-vsctl` take it, so
-that a plan can be kept in the state directory and read by a person.
+Every subnet of node addresses becomes a segment. Of the two routers one is active and holds every first hop, the
+other stands by. In-band there is no mgmt, and the controller is on segment 0. All values are text as `ip`, `nft` and
+`ovs-vsctl` take it, so that a plan can be kept in the state directory and read by a person.
 """
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
-from lab.manifests import Facts, ManifestError, NodeFacts, PodFacts, inside
+from lab.manifests import LINK_LOCAL, Facts, ManifestError, NodeFacts, PodFacts, inside
 from pipelines.addresses import Cidr, Interface, Ip, mac_text, parse_cidr, parse_interface, pod_mac, pod_port_name
 
+HOST_DEVICE = "br0"  # on every node: the port of the bridge that is the host's own
 MANAGEMENT = "198.18.0."
 CONTROLLER_ADDRESS = f"{MANAGEMENT}1"
 CONTROLLER = f"tcp:{CONTROLLER_ADDRESS}:6653"
@@ -26,13 +28,32 @@ MOST_NODES = 240  # management addresses .11 to .250
 FAR = (parse_cidr("203.0.113.0/24"), parse_cidr("fd00:203::/64"))
 FAR_HOST = 9
 OUTSIDE_HOST = {4: 200, 6: 0x200}
+CONTROLLER_HOST = {4: 250, 6: 0x250}
 OUTSIDE_MAC = "ee:00:00:00:00:c8"
+CONTROLLER_MAC = "ee:00:00:00:00:fa"
 REMOTE_MAC = "ee:00:00:00:00:09"
+ROUTERS = ("router", "router2")  # places; the first one is active when a lab has been built
+FIRST_HOP = LINK_LOCAL.address(1)  # on every segment, for nodes that name it
+FAR_SEGMENT = 0xFF  # in the routers' MACs
+STANDARD_MTU = 1500
+
+
+class Options(Struct, frozen=True):
+    """What a lab's manifests do not say."""
+
+    tunnel: Literal["geneve", "vxlan", ""] = "geneve"  # the type of tun0; "": there is none
+    in_band: bool = False  # nodes reach the controller through their uplinks
+    pod_mtu: int = STANDARD_MTU
+    unmasqueraded: tuple[str, ...] = ()  # prefixes outside the cluster that see pods' own addresses
+
+
+DEFAULTS = Options()
 
 
 class Route(NamedTuple):
     destination: str
     via: str
+    device: str = ""  # needed where `via` is link-local
 
 
 class Station(Struct, frozen=True):
@@ -41,6 +62,7 @@ class Station(Struct, frozen=True):
     mac: str
     addresses: tuple[str, ...]  # with prefix length
     gateways: tuple[str, ...]
+    mtu: int = STANDARD_MTU
 
 
 class Pod(Struct, frozen=True):
@@ -72,11 +94,11 @@ class Node(Struct, frozen=True):
 
 
 class Segment(Struct, frozen=True):
-    """One link layer with nodes on it and a leg of the router."""
+    """One link layer with nodes on it and a leg of each router."""
 
     index: int
-    router_mac: str
-    router_addresses: tuple[str, ...]  # with prefix length: the first hops that the nodes name
+    router_macs: tuple[str, ...]  # of ROUTERS
+    router_addresses: tuple[str, ...]  # with prefix length: the first hops that the nodes name, and FIRST_HOP
 
 
 class Plan(Struct, frozen=True):
@@ -85,12 +107,19 @@ class Plan(Struct, frozen=True):
     nodes: tuple[Node, ...]
     pods: tuple[Pod, ...]
     segments: tuple[Segment, ...]
-    far_addresses: tuple[str, ...]  # the router's, on the far segment
+    active: str  # of ROUTERS
+    far_addresses: tuple[str, ...]  # the active router's, on the far segment
     router_routes: tuple[Route, ...]
     outside: Station  # Y, on the first segment
-    remote: Station  # X, behind the router
+    remote: Station  # X, behind the routers
+    in_band: Station | None  # the controller, where it is on the first segment
+    options: Options
     cluster_cidrs: tuple[str, ...]  # destinations that pods reach with their own address
     problems: tuple[str, ...] = ()
+
+    @property
+    def standby(self) -> str:
+        return ROUTERS[1 - ROUTERS.index(self.active)]
 
     def node(self, name: str) -> Node:
         """Raises KeyError."""
@@ -100,8 +129,11 @@ class Plan(Struct, frozen=True):
         raise KeyError(f"no node {name} in lab {self.name}")
 
 
-def plan(name: str, facts: Facts, controller: str = CONTROLLER) -> Plan:
-    """What the lab `name` consists of; raises ManifestError when the nodes cannot stand together."""
+def plan(name: str, facts: Facts, controller: str = "", options: Options = DEFAULTS) -> Plan:
+    """What the lab `name` consists of; raises ManifestError when the nodes cannot stand together.
+
+    `controller`: as ovs-vsctl takes it; "": port 6653 of the place of that name.
+    """
     _check(facts)
     subnets = _segments(facts.nodes)
     segment_of = {
@@ -109,27 +141,31 @@ def plan(name: str, facts: Facts, controller: str = CONTROLLER) -> Plan:
         for node in facts.nodes
     }
     segments = tuple(_segment(i, subnet, facts.nodes) for i, subnet in enumerate(subnets))
-    pods, problems = _pods(facts)
+    pods, problems = _pods(facts, options.pod_mtu)
+    in_band = _client(CONTROLLER_MAC, CONTROLLER_HOST, subnets[0], segments[0]) if options.in_band else None
     return Plan(
         name=name,
-        controller=controller,
+        controller=controller or (CONTROLLER if in_band is None else _target(in_band)),
         nodes=tuple(_node(index, node, facts.nodes, segment_of) for index, node in enumerate(facts.nodes)),
         pods=pods,
         segments=segments,
+        active=ROUTERS[0],
         far_addresses=tuple(f"{subnet.address(1)}/{subnet.length}" for subnet in FAR),
         router_routes=tuple(
-            Route(str(cidr), str(via))
+            Route(str(cidr), str(via), f"seg{segment_of[node.name]}")
             for node in facts.nodes
             for cidr in node.pod_cidrs
             if (via := _first(node.addresses, cidr.family)) is not None
         ),
-        outside=_outside(subnets[0], segments[0]),
+        outside=_client(OUTSIDE_MAC, OUTSIDE_HOST, subnets[0], segments[0]),
         remote=Station(
             mac=REMOTE_MAC,
             addresses=tuple(f"{subnet.address(FAR_HOST)}/{subnet.length}" for subnet in FAR),
             gateways=tuple(str(subnet.address(1)) for subnet in FAR),
         ),
-        cluster_cidrs=_cluster_cidrs(facts),
+        in_band=in_band,
+        options=options,
+        cluster_cidrs=tuple(dict.fromkeys([*_cluster_cidrs(facts), *options.unmasqueraded])),
         problems=facts.problems + problems,
     )
 
@@ -177,19 +213,37 @@ def _segment(index: int, subnets: list[Cidr], nodes: Iterable[NodeFacts]) -> Seg
         for subnet in subnets
         for ip in sorted(ip for ip in named if inside(ip, subnet)) or [subnet.address(1)]
     ]
-    return Segment(index=index, router_mac=f"fe:00:00:00:{index:02x}:01", router_addresses=tuple(addresses))
+    if any(subnet.family == 6 for subnet in subnets):
+        own = {FIRST_HOP, *(ip for ip in named if inside(ip, LINK_LOCAL))}
+        addresses += [f"{ip}/{LINK_LOCAL.length}" for ip in sorted(own)]
+    return Segment(
+        index=index,
+        router_macs=tuple(router_mac(index, router) for router in range(len(ROUTERS))),
+        router_addresses=tuple(addresses),
+    )
 
 
-def _outside(subnets: list[Cidr], segment: Segment) -> Station:
+def router_mac(segment: int, router: int) -> str:
+    """What the leg of a router (by its index in ROUTERS) on a segment has until a test changes it."""
+    return f"fe:00:00:00:{segment:02x}:{router + 1:02x}"
+
+
+def _client(mac: str, host: dict[int, int], subnets: list[Cidr], segment: Segment) -> Station:
+    """A station on a segment, not of the cluster: in the first subnet of each family, at `host`[family]."""
     first_hops = [parse_interface(text) for text in segment.router_addresses]
-    chosen = {subnet.family: subnet for subnet in reversed(subnets)}  # the first subnet of each family
+    chosen = {subnet.family: subnet for subnet in reversed(subnets)}
     return Station(
-        mac=OUTSIDE_MAC,
-        addresses=tuple(f"{subnet.address(OUTSIDE_HOST[f])}/{subnet.length}" for f, subnet in sorted(chosen.items())),
+        mac=mac,
+        addresses=tuple(f"{subnet.address(host[f])}/{subnet.length}" for f, subnet in sorted(chosen.items())),
         gateways=tuple(
             str(next(hop.ip for hop in first_hops if inside(hop.ip, subnet))) for _, subnet in sorted(chosen.items())
         ),
     )
+
+
+def _target(controller: Station) -> str:
+    ip = parse_interface(controller.addresses[0]).ip
+    return f"tcp:{ip}:6653" if ip.family == 4 else f"tcp:[{ip}]:6653"
 
 
 def _node(index: int, node: NodeFacts, nodes: Iterable[NodeFacts], segment_of: dict[str, int]) -> Node:
@@ -204,7 +258,7 @@ def _node(index: int, node: NodeFacts, nodes: Iterable[NodeFacts], segment_of: d
             else:
                 via = next((gateway for gateway in node.gateways if gateway.family == cidr.family), None)
             if via is not None:
-                routes.append(Route(str(cidr), str(via)))
+                routes.append(Route(str(cidr), str(via), HOST_DEVICE))
     return Node(
         name=node.name,
         index=index,
@@ -222,7 +276,7 @@ def _node(index: int, node: NodeFacts, nodes: Iterable[NodeFacts], segment_of: d
     )
 
 
-def _pods(facts: Facts) -> tuple[tuple[Pod, ...], tuple[str, ...]]:
+def _pods(facts: Facts, mtu: int) -> tuple[tuple[Pod, ...], tuple[str, ...]]:
     nodes = {node.name: node for node in facts.nodes}
     pods: dict[str, Pod] = {}
     holders: dict[Ip, str] = {}
@@ -237,7 +291,7 @@ def _pods(facts: Facts) -> tuple[tuple[Pod, ...], tuple[str, ...]]:
             continue
         holders.update(dict.fromkeys(pod.ips, key))
         pods[key] = Pod(pod.namespace, pod.name, pod.node, pod_port_name(pod.namespace, pod.name),
-                        _pod_station(pod, nodes[pod.node]))  # fmt: skip
+                        _pod_station(pod, nodes[pod.node], mtu))  # fmt: skip
     return tuple(pods.values()), tuple(problems)
 
 
@@ -254,12 +308,13 @@ def _unusable(pod: PodFacts, node: NodeFacts | None, holders: dict[Ip, str]) -> 
     return ""
 
 
-def _pod_station(pod: PodFacts, node: NodeFacts) -> Station:
+def _pod_station(pod: PodFacts, node: NodeFacts, mtu: int) -> Station:
     links = [(ip, next(cidr for cidr in node.pod_cidrs if inside(ip, cidr))) for ip in pod.ips]
     return Station(
         mac=mac_text(pod_mac(pod.ips)),
         addresses=tuple(f"{ip}/{cidr.length}" for ip, cidr in links),
         gateways=tuple(str(cidr.address(1)) for _, cidr in links),
+        mtu=mtu,
     )
 
 

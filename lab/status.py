@@ -28,6 +28,7 @@ class PodStatus(Struct, frozen=True):
 class Status(Struct, frozen=True):
     name: str
     controller: str
+    router: str  # the active one
     nodes: tuple[NodeStatus, ...]
     pods: tuple[PodStatus, ...]
     problems: tuple[str, ...]  # of manifests that could not be built
@@ -38,6 +39,7 @@ def status(lab: Lab) -> Status:
     return Status(
         name=lab.name,
         controller=lab.plan.controller,
+        router=lab.plan.active,
         nodes=tuple(_node(lab, node.name) for node in lab.plan.nodes),
         pods=tuple(
             PodStatus(pod.key, pod.node, pod.port, pod.station.addresses, lab.namespace(pod.key) in present)

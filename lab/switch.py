@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lab import netns
-from lab.plan import Node, Pod
+from lab.plan import HOST_DEVICE, Node, Pod
 
-BRIDGE = "br0"
+BRIDGE = HOST_DEVICE
 GATEWAY = "gw0"
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
-UPLINK_NUMBER, GATEWAY_NUMBER = 1, 2
+TUNNEL = "tun0"
+UPLINK_NUMBER, GATEWAY_NUMBER, TUNNEL_NUMBER = 1, 2, 3
 LOG = ("--log-file", "-vconsole:off", "-vsyslog:off", "-vfile:info")
 COUNTERS = re.compile(r"^\s*port\s+(.+?): rx pkts=(\d+|\?).*\n\s+tx pkts=(\d+|\?)", re.MULTILINE)
 
@@ -47,16 +48,21 @@ def create(directory: Path) -> list[str]:
     return ["ovsdb-tool", "create", str(directory / "conf.db"), str(SCHEMA)]
 
 
-def bridge(node: Node, controller: str, pods: list[Pod]) -> list[str]:
-    """One ovs-vsctl transaction: the bridge, its controller and its ports."""
+def bridge(node: Node, controller: str, tunnel: str, pods: list[Pod]) -> list[str]:
+    """One ovs-vsctl transaction: the bridge, its controller and its ports. `tunnel`: of which type tun0 is, "": none.
+
+    The controller is there from the beginning: Open vSwitch forgets all flows when a bridge gets its first one.
+    """
     settings = f"datapath_type=netdev protocols=OpenFlow15 fail_mode=secure other-config:datapath-id={node.datapath_id}"
     words = [
         f"add-br {BRIDGE} -- set bridge {BRIDGE} {settings} {_hwaddr(node.mac)}",
         f"set-controller {BRIDGE} {controller}",
         # Milliseconds: a controller that comes back is found within a second, one that is stuck is left after five.
+        # Out-of-band also where the way there is the uplink: flows carry the connection, and none that are hidden.
         f"set controller {BRIDGE} connection-mode=out-of-band max_backoff=1000 inactivity_probe=5000",
         f"add-port {BRIDGE} {node.uplink} -- set interface {node.uplink} ofport_request={UPLINK_NUMBER}",
         f"add-port {BRIDGE} {GATEWAY} -- {_gateway(node)} ofport_request={GATEWAY_NUMBER}",
+        *([f"add-port {BRIDGE} {TUNNEL} -- {_tunnel(tunnel)} ofport_request={TUNNEL_NUMBER}"] if tunnel else ()),
         *(f"add-port {BRIDGE} {pod.port}" for pod in pods),
     ]
     return _vsctl(words)
@@ -74,10 +80,10 @@ def set_mac(mac: str) -> list[str]:
     return _vsctl([f"set bridge {BRIDGE} {_hwaddr(mac)}"])
 
 
-def renumber(node: Node, port: str, number: int) -> tuple[list[str], list[str]]:
+def renumber(node: Node, port: str, number: int, tunnel: str = "") -> tuple[list[str], list[str]]:
     """Two transactions, because one that deletes and adds the same port changes nothing."""
-    kind = f"{_gateway(node)} " if port == GATEWAY else f"set interface {port} "
-    again = [f"add-port {BRIDGE} {port} -- {kind}ofport_request={number}"]
+    kind = {GATEWAY: _gateway(node), TUNNEL: _tunnel(tunnel)}.get(port, f"set interface {port}")
+    again = [f"add-port {BRIDGE} {port} -- {kind} ofport_request={number}"]
     return _vsctl([f"del-port {BRIDGE} {port}"]), _vsctl(again)
 
 
@@ -107,6 +113,10 @@ def stop(directory: Path, *programs: str) -> None:
 
 def _gateway(node: Node) -> str:
     return f'set interface {GATEWAY} type=internal mac=\\"{node.gateway_mac}\\"'
+
+
+def _tunnel(kind: str) -> str:
+    return f"set interface {TUNNEL} type={kind} options:remote_ip=flow options:key=flow"
 
 
 def _hwaddr(mac: str) -> str:

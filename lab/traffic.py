@@ -1,6 +1,7 @@
 """Traffic in a lab as tests see it: what to ask, and what came back.
 
-`echo` answers in one process per place, `probe` asks in one process per place; these are their values.
+`echo` answers in one process per place, `probe` asks in one process per place; these are their values. `frames_out`
+sends what no client would.
 """
 
 import subprocess
@@ -78,6 +79,28 @@ class Probing:
         if self._process.returncode != 0:
             raise LabError(f"probe: {errors.strip()}")
         return msgspec.json.decode(output, type=list[Answer])
+
+
+class FramesOut:
+    """`frames_out` in a place, started and ready: what it sends leaves without the time that a start takes."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self._process = process
+        assert process.stdout is not None
+        if process.stdout.readline() != "ready\n":
+            raise LabError(f"frames: {process.communicate()[1].strip()}")
+
+    def send(self, frames: Iterable[tuple[str, bytes]]) -> None:
+        """Sends each by its device, in order, and ends; raises LabError when one was not sent."""
+        _, errors = self._process.communicate(
+            "".join(f"{device} {frame.hex()}\n" for device, frame in frames), timeout=30
+        )
+        if self._process.returncode != 0:
+            raise LabError(f"frames: {errors.strip()}")
+
+
+def frames_command() -> list[str]:
+    return [sys.executable, "-IS", str(HERE / "frames_out.py")]
 
 
 def probe_command() -> list[str]:

@@ -47,17 +47,19 @@ def test_demo_has_two_segments_and_no_problems(demo: Plan) -> None:
 
 def test_router_holds_the_first_hops_that_the_nodes_name(demo: Plan) -> None:
     first, second = demo.segments
-    assert (first.router_mac, first.router_addresses) == ("fe:00:00:00:00:01", ("192.168.77.1/24", "fd00:77::1/64"))
-    assert (second.router_mac, second.router_addresses) == ("fe:00:00:00:01:01", ("192.168.88.1/24", "fd00:88::1/64"))
-    assert Route("fd00:10:3::/64", "fd00:88::103") in demo.router_routes
+    assert first.router_macs == ("fe:00:00:00:00:01", "fe:00:00:00:00:02")
+    assert first.router_addresses == ("192.168.77.1/24", "fd00:77::1/64", "fe80::1/64")
+    assert second.router_macs == ("fe:00:00:00:01:01", "fe:00:00:00:01:02")
+    assert second.router_addresses == ("192.168.88.1/24", "fd00:88::1/64", "fe80::1/64")
+    assert Route("fd00:10:3::/64", "fd00:88::103", "seg1") in demo.router_routes
 
 
 def test_peers_of_the_same_subnet_are_reached_directly_and_others_by_the_gateway(demo: Plan) -> None:
     assert demo.node("n1").routes == (
-        Route("10.10.2.0/24", "192.168.77.102"),
-        Route("fd00:10:2::/64", "fd00:77::102"),
-        Route("10.10.3.0/24", "192.168.77.1"),
-        Route("fd00:10:3::/64", "fd00:77::1"),
+        Route("10.10.2.0/24", "192.168.77.102", "br0"),
+        Route("fd00:10:2::/64", "fd00:77::102", "br0"),
+        Route("10.10.3.0/24", "192.168.77.1", "br0"),
+        Route("fd00:10:3::/64", "fd00:77::1", "br0"),
     )
 
 
@@ -96,7 +98,7 @@ def test_nodes_that_share_one_subnet_share_a_segment() -> None:
         node("n3", 3, "192.168.77.103/24,fd00:77::103/64"),
     )
     assert [node.segment for node in both.nodes] == [0, 0, 0]
-    assert both.segments[0].router_addresses == ("192.168.77.1/24", "fd00:77::1/64")
+    assert both.segments[0].router_addresses == ("192.168.77.1/24", "fd00:77::1/64", "fe80::1/64")
 
 
 def test_lab_of_one_family_has_no_trace_of_the_other() -> None:
@@ -111,7 +113,7 @@ def test_node_of_one_family_has_no_route_of_the_other() -> None:
     both = node("n2", 2, "192.168.77.102/24,fd00:77::102/64")
     both["spec"] = {"podCIDRs": ["10.10.2.0/24", "fd00:10:2::/64"]}
     built = planned(node("n1", 1, "192.168.77.101/24"), both)
-    assert built.node("n1").routes == (Route("10.10.2.0/24", "192.168.77.102"),)
+    assert built.node("n1").routes == (Route("10.10.2.0/24", "192.168.77.102", "br0"),)
 
 
 @pytest.mark.parametrize(
