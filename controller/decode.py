@@ -20,6 +20,9 @@ from pipelines.actions import (
     Ct,
     DecTtl,
     Goto,
+    Learn,
+    LearnLoad,
+    LearnMatch,
     Meter,
     Move,
     Nat,
@@ -200,6 +203,58 @@ def _check_pkt_larger(data: bytes) -> Action:
     return CheckPktLarger(length, fields.part_of(_field(header), low, 1))
 
 
+def _learn(data: bytes) -> Action:
+    _, _, _, subtype, idle, hard, priority, cookie, flags, table = wire.LEARN_ACTION.unpack_from(data)
+    position = wire.LEARN_ACTION.size
+    limit, result = 0, None
+    if subtype == wire.LEARN2:
+        limit, low = wire.LEARN_LIMIT.unpack_from(data, position)
+        position += wire.LEARN_LIMIT.size
+        if flags & wire.WRITE_RESULT:
+            result = fields.part_of(_learn_field(int.from_bytes(data[position : position + 4])), low, 1)
+            position += 4
+    return Learn(
+        table,
+        cookie,
+        tuple(_specs(data, position)),
+        priority,
+        idle,
+        hard,
+        limit,
+        result,
+        delete_learned=bool(flags & wire.DELETE_LEARNED),
+    )
+
+
+def _specs(data: bytes, position: int) -> Iterator[LearnMatch | LearnLoad]:
+    while head := int.from_bytes(data[position : position + 2]):  # padding is zero
+        position += 2
+        bits = head & wire.LEARN_BITS
+        source: Field | Part | int
+        if head & wire.LEARN_NUMBER:
+            size = (bits + 15) // 16 * 2
+            source = int.from_bytes(data[position : position + size])
+            position += size
+        else:
+            source = _learn_bits(data, position, bits)
+            position += wire.LEARN_PLACE.size
+        kind = LearnLoad if head & wire.LEARN_LOAD else LearnMatch
+        yield kind(_learn_bits(data, position, bits), source)
+        position += wire.LEARN_PLACE.size
+
+
+def _learn_bits(data: bytes, position: int, bits: int) -> Field | Part:
+    header, low = wire.LEARN_PLACE.unpack_from(data, position)
+    return fields.bits_of(_learn_field(header), low, bits)
+
+
+def _learn_field(header: int) -> Field:
+    field = oxm.BY_LEARN_HEADER.get(header)
+    if field is None:
+        raise DecodeError(f"an unknown field {header:#010x} in learn")
+    return field
+
+
 def _ct(data: bytes) -> Action:
     _, _, _, _, flags, _, zone, table, _ = wire.CT_ACTION.unpack_from(data)
     nat: Nat | None = None
@@ -259,6 +314,8 @@ _NICIRA: dict[int, Callable[[bytes], Action]] = {
     wire.OUTPUT_REG: _output_part,
     wire.RESUBMIT_TABLE: _resubmit,
     wire.CT: _ct,
+    wire.LEARN: _learn,
+    wire.LEARN2: _learn,
     wire.CHECK_PKT_LARGER: _check_pkt_larger,
 }
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Any
 
-from controller.oxm import WIRE, checked
+from controller.oxm import LEARN_HEADER, WIRE, checked
 from pipelines.actions import (
     CONTROLLER_PORT,
     Action,
@@ -17,6 +17,9 @@ from pipelines.actions import (
     Ct,
     DecTtl,
     Goto,
+    Learn,
+    LearnLoad,
+    LearnMatch,
     Meter,
     Move,
     Nat,
@@ -31,9 +34,12 @@ from pipelines.fields import Field, Part
 APPLY_ACTIONS, GOTO_TABLE = 4, 1
 OUTPUT, GROUP, DEC_NW_TTL, SET_FIELD, COPY_FIELD, METER, EXPERIMENTER = 0, 22, 24, 25, 28, 29, 0xFFFF
 NICIRA = 0x2320
-RESUBMIT_TABLE, OUTPUT_REG, CT, NAT, CHECK_PKT_LARGER = 14, 15, 35, 36, 49
+RESUBMIT_TABLE, OUTPUT_REG, LEARN, CT, NAT, CHECK_PKT_LARGER = 14, 15, 16, 35, 36, 49
+LEARN2 = 45
 CT_COMMIT, NO_TABLE = 1, 0xFF
 NAT_SRC, NAT_DST = 1, 2
+DELETE_LEARNED, WRITE_RESULT = 2, 4  # flags of learn
+LEARN_NUMBER, LEARN_LOAD, LEARN_BITS = 0x2000, 0x0800, 0x07FF  # a spec's head: number or field, load or match, width
 IP4_MIN, IP6_MIN, PORT_MIN, PORT_MAX = 1, 4, 16, 32
 SAME_PORT = 0xFFF8  # resubmit with the packet's own input port
 WHOLE_PACKET = 0xFFFF
@@ -46,10 +52,14 @@ RESUBMIT_ACTION = Struct("!HHIHHB3x")
 OUTPUT_REG_ACTION = Struct("!HHIHHIH6x")
 CT_ACTION = Struct("!HHIHHIHB3xH")
 CHECK_PKT_LARGER_ACTION = Struct("!HHIHHHI6x")
+LEARN_ACTION = Struct("!HHIHHHHQHBx4x")
+LEARN_LIMIT = Struct("!IH2x")
+LEARN_PLACE = Struct("!IH")  # a field, and the lowest of its bits
 NAT_ACTION = Struct("!HHIH2xHH")
 INSTRUCTION = Struct("!HH4x")
 GOTO_INSTRUCTION = Struct("!HHB3x")
-_port = Struct("!H").pack
+_port = _short = Struct("!H").pack
+_word = Struct("!I").pack
 _head = Struct("!HHI").pack
 
 _PADDING = tuple(bytes(-size % 8) for size in range(8))
@@ -189,6 +199,48 @@ def _nat(nat: Nat) -> bytes:
     return NAT_ACTION.pack(EXPERIMENTER, size + len(padding), NICIRA, NAT, flags, present) + body + padding
 
 
+def _learn(action: Learn) -> bytes:
+    flags = DELETE_LEARNED if action.delete_learned else 0
+    more = b""
+    if action.result is not None:
+        field, low, bits = place(action.result)
+        if bits != 1:
+            raise ValueError(f"learn sets one bit, {action.result.name} has {bits}")
+        flags |= WRITE_RESULT
+        more = LEARN_LIMIT.pack(action.limit, low) + _word(LEARN_HEADER[field])
+    elif action.limit:
+        more = LEARN_LIMIT.pack(action.limit, 0)
+    if action.table == NO_TABLE:
+        raise ValueError("learn cannot write into table 255")
+    body = more + b"".join(map(_spec, action.specs))
+    padding = _PADDING[len(body) & 7]
+    size = LEARN_ACTION.size + len(body) + len(padding)
+    head = LEARN_ACTION.pack(
+        EXPERIMENTER, size, NICIRA, LEARN2 if more else LEARN, action.idle_timeout, action.hard_timeout,
+        action.priority, action.cookie, flags, action.table,
+    )  # fmt: skip
+    return head + body + padding
+
+
+def _spec(spec: LearnMatch | LearnLoad) -> bytes:
+    field, low, bits = place(spec.field)
+    kind = LEARN_LOAD if isinstance(spec, LearnLoad) else 0
+    target = _learn_place(field, low)
+    if isinstance(spec.source, int):
+        number = checked(spec.field, spec.source).to_bytes((bits + 15) // 16 * 2, "big")
+        return _short(LEARN_NUMBER | kind | bits) + number + target
+    source, source_low, source_bits = place(spec.source)
+    if source_bits != bits:
+        raise ValueError(f"{spec.source.name} has {source_bits} bits, {spec.field.name} {bits}")
+    return _short(kind | bits) + _learn_place(source, source_low) + target
+
+
+def _learn_place(field: Field, low: int) -> bytes:
+    if field not in LEARN_HEADER:
+        raise ValueError(f"learn does not work on {field.name}")
+    return LEARN_PLACE.pack(LEARN_HEADER[field], low)
+
+
 def place(field: Field | Part) -> tuple[Field, int, int]:
     """The whole field, the lowest bit and the number of bits."""
     if isinstance(field, Part):
@@ -208,4 +260,5 @@ _WRITERS: dict[type, Callable[[Any], bytes]] = {
     Meter: _meter,
     DecTtl: _dec_ttl,
     CheckPktLarger: _check_pkt_larger,
+    Learn: _learn,
 }

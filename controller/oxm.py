@@ -82,6 +82,45 @@ _wire(fields.CT_STATE, NXM_1, 105)
 _wire(fields.CT_MARK, NXM_1, 107)
 _wire(fields.CT_LABEL, NXM_1, 108)
 
+# Fields as learn names them: by their older Nicira numbers, where they have one (`quirks`). No port
+# numbers: they must not outlive a packet.
+_NICIRA_NUMBERS = {
+    NXM_0: {
+        fields.ETH_DST: 1,
+        fields.ETH_SRC: 2,
+        fields.ETH_TYPE: 3,
+        fields.IP_PROTO: 6,
+        fields.IP4_SRC: 7,
+        fields.IP4_DST: 8,
+        fields.TCP_SRC: 9,
+        fields.TCP_DST: 10,
+        fields.UDP_SRC: 11,
+        fields.UDP_DST: 12,
+        fields.ICMP_TYPE: 13,
+        fields.ARP_OP: 15,
+        fields.ARP_SPA: 16,
+        fields.ARP_TPA: 17,
+    },
+    NXM_1: {
+        fields.ARP_SHA: 17,
+        fields.ARP_THA: 18,
+        fields.IP6_SRC: 19,
+        fields.IP6_DST: 20,
+        fields.ICMP6_TYPE: 21,
+        fields.ICMP6_CODE: 22,
+        fields.ND_TARGET: 23,
+        fields.ND_SLL: 24,
+        fields.ND_TLL: 25,
+        fields.TCP_FLAGS: 34,
+    },
+}
+LEARN_HEADER: dict[Field, int] = {field: oxm.header for field, oxm in WIRE.items() if field is not fields.IN_PORT} | {
+    field: number_class << 16 | number << 9 | WIRE[field].size
+    for number_class, numbers in _NICIRA_NUMBERS.items()
+    for field, number in numbers.items()
+}
+BY_LEARN_HEADER: dict[int, Field] = {header: field for field, header in LEARN_HEADER.items()}
+
 BY_HEADER: dict[int, Field] = {oxm.header: field for field, oxm in WIRE.items()}
 
 if _missing := set(fields.FIELDS.values()) - set(WIRE):

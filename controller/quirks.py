@@ -8,6 +8,8 @@ writes the form that comes back, so keys, cookies' digests and instructions can 
 - vlan_tci comes back as vlan_vid (with the "present" bit 0x1000) and vlan_pcp; the priority bits are matched all
   or not at all, only beside an identifier, and are lost for "no tag".
 - Fields are in a fixed order (`oxm.WIRE`); a mask of all ones is left out.
+- Inside `learn` fields have their Nicira numbers, everywhere else OpenFlow's; a learn with a limit or a result is
+  another action than one without.
 - `move` comes back as OpenFlow's copy_field, `load` as set_field, a meter as an action.
 """
 

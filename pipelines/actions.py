@@ -91,6 +91,39 @@ class Ct(Struct, frozen=True, gc=False):
     exec: tuple["SetField | Move", ...] = ()
 
 
+class LearnMatch(Struct, frozen=True, gc=False):
+    """The learned flow matches `field`: by what the packet has in `source`, or by a number."""
+
+    field: Field | Part
+    source: Field | Part | int
+
+
+class LearnLoad(Struct, frozen=True, gc=False):
+    """The learned flow writes into `field` what the packet has in `source`, or a number."""
+
+    field: Field | Part
+    source: Field | Part | int
+
+
+class Learn(Struct, frozen=True, gc=False):
+    """Write a flow into `table` that is made of this packet, or renew it. Times in seconds, 0 for never.
+
+    `limit`: no new one while the table has so many with `cookie` (0: no limit). `result`: a part of one bit, which
+    becomes 1 when it was written or renewed, else 0. `delete_learned`: what was learned goes with the last flow
+    that learns with this cookie into this table. Make `cookie` with `ids.learned_cookie`, one for each learning flow.
+    """
+
+    table: int
+    cookie: int
+    specs: tuple[LearnMatch | LearnLoad, ...]
+    priority: int = 32768
+    idle_timeout: int = 0
+    hard_timeout: int = 0
+    limit: int = 0
+    result: Part | None = None
+    delete_learned: bool = False
+
+
 class Goto(Struct, frozen=True, gc=False):
     table: int
 
@@ -107,6 +140,7 @@ Action = (
     | DecTtl
     | CheckPktLarger
     | Ct
+    | Learn
     | Goto
 )
 

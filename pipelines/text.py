@@ -20,6 +20,9 @@ from pipelines.actions import (
     Ct,
     DecTtl,
     Goto,
+    Learn,
+    LearnLoad,
+    LearnMatch,
     Meter,
     Move,
     Nat,
@@ -224,6 +227,8 @@ def action_text(action: Action) -> str:
             return f"check_pkt_larger({length})->{_bits_text(target)}"
         case Ct():
             return _ct_text(action)
+        case Learn():
+            return _learn_text(action)
         case DecTtl():
             return "dec_ttl"
         case _:
@@ -293,3 +298,38 @@ def _nat_text(nat: Nat) -> str:
     if nat.last_port is not None:
         ports += f"-{nat.last_port}"
     return f"nat({nat.side}={address}{ports})"
+
+
+def _learn_text(learn: Learn) -> str:
+    words = [f"table={learn.table}"]
+    words += [
+        f"{name}={number}"
+        for name, number, usual in (
+            ("idle_timeout", learn.idle_timeout, 0),
+            ("hard_timeout", learn.hard_timeout, 0),
+            ("priority", learn.priority, 32768),
+        )
+        if number != usual
+    ]
+    if learn.delete_learned:
+        words.append("delete_learned")
+    if learn.cookie:
+        words.append(f"cookie={learn.cookie:#x}")
+    if learn.limit:
+        words.append(f"limit={learn.limit}")
+    if learn.result is not None:
+        words.append(f"result_dst={_bits_text(learn.result)}")
+    return f"learn({','.join([*words, *map(_spec_text, learn.specs)])})"
+
+
+def _spec_text(spec: LearnMatch | LearnLoad) -> str:
+    field, source = spec.field, spec.source
+    if isinstance(spec, LearnLoad):
+        return f"load:{_hex(source) if isinstance(source, int) else _bits_text(source)}->{_bits_text(field)}"
+    target = _bits_text(field)
+    if not isinstance(source, int):
+        return target if _bits_text(source) == target else f"{target}={_bits_text(source)}"
+    if isinstance(field, Part) and field.bits != field.field.bits:
+        return f"{target}={_hex(source)}"
+    whole = field.field if isinstance(field, Part) else field
+    return f"{WORDS[whole].action}={_value_text(whole, source)}"

@@ -14,6 +14,9 @@ from pipelines.actions import (
     Ct,
     DecTtl,
     Goto,
+    Learn,
+    LearnLoad,
+    LearnMatch,
     Meter,
     Move,
     Nat,
@@ -79,6 +82,7 @@ PORTS_AND_FLAGS: set[Field | Part] = {
     fields.ICMP6_CODE,
 }
 NOT_SET = {fields.IN_PORT, fields.ETH_TYPE, fields.IP_PROTO, fields.IP_FRAG, fields.TCP_FLAGS}
+NOT_LEARNED = {fields.IN_PORT, fields.VLAN_TCI, fields.IP_FRAG, fields.TCP_FLAGS}
 # numbers of ports that a switch takes whether it has them or not
 PORTS = st.one_of(st.integers(1, 0xFEFF), st.just(LOCAL_PORT))
 PARTS: list[Field | Part] = [
@@ -178,6 +182,34 @@ def single_bits(draw: DrawFn) -> Part:
     return fields.part_of(field, draw(st.integers(0, field.bits - 1)), 1)
 
 
+@st.composite
+def learnings(draw: DrawFn, context: str, settable: list[Field | Part], places: list[Field | Part]) -> Learn:
+    head, own = CONTEXTS[context]
+    specs: list[LearnMatch | LearnLoad] = [LearnMatch(item.field, item.value) for item in head]
+    matchable: list[Field | Part] = [field for field in (*ALWAYS, *own) if field not in NOT_LEARNED]
+    for field in draw(st.lists(st.sampled_from([*matchable, *PARTS]), max_size=3)):
+        specs.append(LearnMatch(field, draw(_sources(field, places))))
+    for field in draw(st.lists(st.sampled_from(settable), max_size=3)):
+        specs.append(LearnLoad(field, draw(_sources(field, places))))
+    times = st.integers(0, 65535)
+    return Learn(
+        draw(st.integers(0, 253)),
+        draw(st.integers(0, (1 << 64) - 1)),
+        tuple(specs),
+        draw(st.one_of(st.just(32768), times)),
+        draw(times),
+        draw(times),
+        draw(st.one_of(st.just(0), st.integers(0, 0xFFFFFFFF))),
+        draw(st.one_of(st.none(), single_bits())),
+        delete_learned=draw(st.booleans()),
+    )
+
+
+def _sources(field: Field | Part, places: list[Field | Part]) -> SearchStrategy[Field | Part | int]:
+    equal = [place for place in places if place.bits == field.bits]
+    return st.one_of(values(field), st.sampled_from(equal)) if equal else values(field)
+
+
 def actions(context: str) -> SearchStrategy[tuple[Action, ...]]:
     own = [field for field in CONTEXTS[context][1] if field not in NOT_SET]
     settable: list[Field | Part] = [fields.ETH_SRC, fields.ETH_DST, *TUNNEL, *REGISTERS, *PARTS, *own * 3]
@@ -198,6 +230,7 @@ def actions(context: str) -> SearchStrategy[tuple[Action, ...]]:
         st.integers(0, 253).map(Resubmit),
         st.sampled_from(GROUPS).map(ToGroup),
     ]
+    kinds.append(learnings(context, settable, places))
     if fields.IP_TTL in own:
         family = 4 if fields.IP4_SRC in own else 6
         kinds += [st.just(DecTtl()), trackings(family), trackings(family)]
@@ -208,6 +241,8 @@ def actions(context: str) -> SearchStrategy[tuple[Action, ...]]:
 def _names(action: Action) -> set[Field | Part]:
     if isinstance(action, SetField):
         return {action.field}
+    if isinstance(action, Learn):
+        return {place for spec in action.specs for place in (spec.field, spec.source) if not isinstance(place, int)}
     return {action.source, action.target} if isinstance(action, Move) else set()
 
 

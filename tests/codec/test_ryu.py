@@ -1,7 +1,8 @@
 """Our bytes are those of Ryu's OpenFlow 1.5 encoder, wherever Ryu can say the same.
 
-Ryu cannot: nd_reserved, nd_options_type, 64-bit registers as one field, check_pkt_larger, NAT followed by another action
-inside ct (it does not pad it), select groups' selection method (an opaque property there too).
+Ryu cannot: nd_reserved, nd_options_type, 64-bit registers as one field, check_pkt_larger, learn with a limit,
+NAT followed by another action inside ct (it does not pad it), select groups' selection method (an opaque property
+there too).
 """
 
 import struct
@@ -128,6 +129,37 @@ def ryu_ct(flags, zone, table, *inner):
     return parser.NXActionCT(flags, "", zone, table, 0, list(inner))
 
 
+LEARN = actions.Learn(
+    75,
+    0x5B01,
+    (
+        actions.LearnMatch(fields.ETH_TYPE, 0x0800),
+        actions.LearnMatch(fields.IP4_DST, fields.IP4_SRC),
+        actions.LearnMatch(fields.ENTERED_BY, fields.ENTERED_BY),
+        actions.LearnLoad(fields.ETH_DST, fields.ETH_SRC),
+        actions.LearnLoad(fields.EGRESS, fields.Egress.UPLINK),
+    ),
+    priority=100,
+    idle_timeout=60,
+    hard_timeout=600,
+    delete_learned=True,
+)
+RYU_LEARN = parser.NXActionLearn(
+    table_id=75,
+    specs=[
+        parser.NXFlowSpecMatch(src=0x0800, dst=("eth_type_nxm", 0), n_bits=16),
+        parser.NXFlowSpecMatch(src=("ipv4_src_nxm", 0), dst=("ipv4_dst_nxm", 0), n_bits=32),
+        parser.NXFlowSpecMatch(src=("reg0", 0), dst=("reg0", 0), n_bits=4),
+        parser.NXFlowSpecLoad(src=("eth_src_nxm", 0), dst=("eth_dst_nxm", 0), n_bits=48),
+        parser.NXFlowSpecLoad(src=3, dst=("reg0", 20), n_bits=4),
+    ],
+    idle_timeout=60,
+    hard_timeout=600,
+    priority=100,
+    cookie=0x5B01,
+    flags=2,
+)
+
 PAIRS: dict[str, tuple[actions.Action, Any]] = {
     "output": (actions.Output(5), parser.OFPActionOutput(5, 0)),
     "local": (actions.Output(actions.LOCAL_PORT), parser.OFPActionOutput(ofproto.OFPP_LOCAL, 0)),
@@ -138,6 +170,7 @@ PAIRS: dict[str, tuple[actions.Action, Any]] = {
     "dec_ttl": (actions.DecTtl(), parser.OFPActionDecNwTtl()),
     "resubmit": (actions.Resubmit(42), parser.NXActionResubmitTable(table_id=42)),
     "output_reg": (actions.OutputPart(fields.OUT_PORT), parser.NXActionOutputReg(31, "reg1", 0xFFFF)),
+    "learn": (LEARN, RYU_LEARN),
     "move": (actions.move(fields.CONNECTION_FACTS, fields.CT_CONNECTION_FACTS), REG0_TO_MARK),
     "ct": (actions.Ct(1, 31), ryu_ct(0, 1, 31)),
     "ct_nat": (actions.Ct(1, 31, nat=actions.Nat()), ryu_ct(0, 1, 31, parser.NXActionNAT(0))),

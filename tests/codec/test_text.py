@@ -16,6 +16,9 @@ from pipelines.actions import (
     Controller,
     Ct,
     Goto,
+    Learn,
+    LearnLoad,
+    LearnMatch,
     Move,
     Nat,
     OutputPart,
@@ -101,6 +104,42 @@ SPELLINGS = [
             "actions=set_field:10.0.0.2->tun_dst,set_field:::2->tun_ipv6_dst,check_pkt_larger(1464)->NXM_NX_REG0[14]"
         ),
     ),
+    (
+        Flow(
+            43,
+            100,
+            match(fields.IP4, fields.ENTERED_BY.eq(fields.Entered.UPLINK)),
+            (
+                Learn(
+                    75,
+                    0x5B01,
+                    (
+                        LearnMatch(fields.ETH_TYPE, 0x0800),
+                        LearnMatch(fields.IP4_DST, fields.IP4_SRC),
+                        LearnMatch(fields.SERVICE, fields.SERVICE),
+                        LearnMatch(fields.EGRESS, 3),
+                        LearnLoad(fields.ETH_DST, fields.CLIENT_MAC),
+                        LearnLoad(fields.CT_MARK, 0),
+                    ),
+                    priority=100,
+                    idle_timeout=60,
+                    hard_timeout=600,
+                    limit=1000,
+                    result=fields.TOO_BIG,
+                    delete_learned=True,
+                ),
+                Learn(75, 0, (LearnMatch(fields.OUT_PORT, 0), LearnMatch(fields.ETH_SRC, 0))),
+                Goto(70),
+            ),
+        ),
+        (
+            "table=43, priority=100,ip,reg0=0x3/0xf actions=learn(table=75,idle_timeout=60,hard_timeout=600,"
+            "priority=100,delete_learned,cookie=0x5b01,limit=1000,result_dst=NXM_NX_REG0[14],eth_type=0x800,"
+            "NXM_OF_IP_DST[]=NXM_OF_IP_SRC[],NXM_NX_REG0[4],NXM_NX_REG0[20..23]=0x3,"
+            "load:OXM_OF_PKT_REG4[0..47]->NXM_OF_ETH_DST[],load:0->NXM_NX_CT_MARK[]),"
+            "learn(table=75,reg1=0,eth_src=00:00:00:00:00:00),goto_table:70"
+        ),
+    ),
 ]
 
 
@@ -175,6 +214,11 @@ def test_common_other_spellings_are_read(other, ours):
         "ip actions=ct(commit,nat(src=10.0.0.1:-5))",
         "ip actions=set_field:0x5/0x5->reg0",
         "ip actions=set_field:1->nothing",
+        "ip actions=learn(table=75,fin_idle_timeout=5)",
+        "ip actions=learn(table=75,output:NXM_NX_REG1[])",
+        "ip actions=learn(table=75,NXM_OF_IP_DST[]=NXM_NX_REG0[0..3])",
+        "ip actions=learn(table=75,reg0=0x100000000)",
+        "ip actions=learn(table=75,load:->NXM_NX_REG0[])",
         "ip actions=check_pkt_larger(1500)",
         "ip actions=check_pkt_larger()->NXM_NX_REG0[1]",
         "ip actions=check_pkt_larger(1500)->NXM_NX_REG0[0..1]",

@@ -16,7 +16,20 @@ from controller.encode import (
 )
 from controller.readback import row_of
 from pipelines import fields, ids
-from pipelines.actions import CheckPktLarger, Ct, Goto, Nat, Output, Resubmit, SetField, ToGroup, load
+from pipelines.actions import (
+    CheckPktLarger,
+    Ct,
+    Goto,
+    Learn,
+    LearnLoad,
+    LearnMatch,
+    Nat,
+    Output,
+    Resubmit,
+    SetField,
+    ToGroup,
+    load,
+)
 from pipelines.addresses import parse_ip
 from pipelines.fields import Item
 from pipelines.flow import Bucket, Flow, Group, match
@@ -110,6 +123,10 @@ def test_no_xid_is_given_to_two_units_at_once(steps):
         assert len(xids) == len(held)
 
 
+def learning(spec: LearnMatch | LearnLoad) -> Flow:
+    return Flow(1, 1, match(fields.IP4), (Learn(75, 0, (spec,)),))
+
+
 REFUSED = {
     "value too wide": Flow(1, 1, (Item(fields.IP4_DST, 1 << 32, None),), ()),
     "value outside its mask": Flow(1, 1, (Item(fields.IP4_DST, 3, 1),), ()),
@@ -120,6 +137,11 @@ REFUSED = {
     "timeout": Flow(1, 1, (), (), idle_timeout=65536),
     "port": Flow(1, 1, (), (Output(1 << 32),)),
     "negative": Flow(1, 1, (), (SetField(fields.CT_MARK, -1),)),
+    "learn of different widths": learning(LearnMatch(fields.IP4_DST, fields.ETH_SRC)),
+    "learn of a number too wide": learning(LearnLoad(fields.EGRESS, 16)),
+    "learn of a port number": learning(LearnLoad(fields.OUT_PORT, fields.IN_PORT)),
+    "learn into no table": Flow(1, 1, (), (Learn(255, 0, ()),)),
+    "learn with a result of several bits": Flow(1, 1, (), (Learn(2, 0, (), result=fields.EGRESS),)),
     "longer than any packet": Flow(1, 1, (), (CheckPktLarger(65536, fields.TOO_BIG),)),
     "check of several bits": Flow(1, 1, (), (CheckPktLarger(1500, fields.ENTERED_BY),)),
     "goto in the middle": Flow(1, 1, (), (Goto(2), Output(1))),
