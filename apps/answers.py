@@ -1,20 +1,19 @@
-"""What REST and the command answer about nodes, services and switches: pure functions from facts to plain values.
+"""What REST and the command answer about services, switches and the whole: pure functions from facts to plain values.
 
 They know neither Ryu nor HTTP. Lists may be long, so they are generators: whoever sends them lets others run
 between two rows. Addresses, MACs and datapath ids are text, as in Kubernetes and in Open vSwitch.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import msgspec
 
 from k8s_bridge.source import SourceStatus
-from pipelines.addresses import Ip, mac_text
-from pipelines.derived import Derived, Frontend, LocalPod, NodeNetwork, service_port_key, tuple_key
-from pipelines.derived import segments as segments_of
-from pipelines.model import Kind, Node, Port, Problem, Protocol, Service, ServicePort
+from pipelines.addresses import Ip
+from pipelines.derived import Derived, Frontend, service_port_key, tuple_key
+from pipelines.model import Kind, Problem, Protocol, Service, ServicePort, Settings, TrafficMode
 from pipelines.view import Facts
 
 Row = dict[str, Any]
@@ -25,7 +24,6 @@ def no_pause() -> None:
     pass
 
 
-NO_SWITCH = "NOT CONNECTED"
 UNUSABLE = "unusable"
 
 
@@ -41,79 +39,6 @@ def by_object(found: Iterable[Problem], kind: Kind) -> dict[str, list[Row]]:
         if problem.kind == kind:
             sorted_out.setdefault(problem.key, []).append({"field": problem.field, "reason": problem.reason})
     return sorted_out
-
-
-# --- nodes --------------------------------------------------------------------------------------------------------
-
-
-def nodes(facts: Facts, sessions: Iterable[Any], found: Iterable[Problem], pause: Pause = no_pause) -> Iterator[Row]:
-    """`sessions`: rows of `Switches.sessions()`. Nodes that cannot be used are listed with their problems only."""
-    by_node = {session.node: session for session in sessions if session.node}
-    wrong = by_object(found, Kind.NODE)
-    known = facts.peek(Kind.NODE)
-    ports = _ports_by_node(facts, pause)
-    pods = _pods_by_node(facts, pause)
-    networks = facts.peek(Derived.NODE_NETWORK)
-    for name in sorted(known.keys() | wrong.keys()):
-        problems_here, session = wrong.get(name, []), by_node.get(name)
-        if name not in known:
-            yield {"name": name, "state": UNUSABLE, "mac": None, "problems": problems_here}
-            continue
-        seen = Seen(networks.get(name), ports.get(name, {}), pods.get(name, []), session)
-        yield node(known[name], seen, problems_here)
-
-
-class Seen(NamedTuple):
-    """What is known of a node beside its object. `session` None: its switch is not connected."""
-
-    network: NodeNetwork | None
-    ports: Mapping[str, Port]
-    pods: Sequence[LocalPod]
-    session: Any
-
-
-def node(value: Node, seen: Seen, wrong: list[Row]) -> Row:
-    network, ports, pods, session = seen
-    mac = network.mac if network else None
-    named = {"gw0": "gw0", "LOCAL": "LOCAL"} | ({"uplink": value.uplink} if value.uplink else {})
-    return {
-        "name": value.name,
-        "addresses": [str(address) for address in value.addresses],
-        "pod_cidrs": [str(cidr) for cidr in (network.cidrs if network else ())],
-        "zone": value.zone,
-        "datapath_id": None if value.datapath_id is None else datapath_text(value.datapath_id),
-        "segments": list(segments_of(value)),
-        "mac": None if mac is None else {"address": mac_text(mac.mac), "source": mac.source},
-        "uplink": value.uplink,
-        "ports": {role: port_row(ports[name]) for role, name in named.items() if name in ports},
-        "ports_missing": sorted(name for name in named.values() if name not in ports),
-        "pods": len(pods),
-        "pods_without_port": sorted(pod.key for pod in pods if pod.port not in ports),
-        "state": NO_SWITCH if session is None else str(session.state),
-        "peer": None if session is None else session.peer,
-        "problems": wrong,
-    }
-
-
-def port_row(port: Port) -> Row:
-    return {"number": port.number, "mac": mac_text(port.mac)}
-
-
-def _ports_by_node(facts: Facts, pause: Pause) -> dict[str, dict[str, Port]]:
-    ports: dict[str, dict[str, Port]] = {}
-    for key, port in list(facts.peek(Kind.PORT).items()):
-        node_name, _, name = key.partition(" ")
-        ports.setdefault(node_name, {})[name] = port
-        pause()
-    return ports
-
-
-def _pods_by_node(facts: Facts, pause: Pause) -> dict[str, list[LocalPod]]:
-    pods: dict[str, list[LocalPod]] = {}
-    for pod in list(facts.peek(Derived.LOCAL_POD).values()):
-        pods.setdefault(pod.node, []).append(pod)
-        pause()
-    return pods
 
 
 # --- services -----------------------------------------------------------------------------------------------------
@@ -197,6 +122,7 @@ def status(fabric: Any) -> Row:
         "ready": not reasons,
         "not_ready": reasons,
         "mode": fabric.config.mode,
+        "traffic": traffic(fabric.compiler.facts.peek(Kind.SETTINGS).get("") or Settings()),
         "revision": fabric.fleet.revision,
         "units": len(fabric.compiler.units),
         "problems": len(fabric.problems()),
@@ -209,6 +135,17 @@ def status(fabric: Any) -> Row:
         "held_removals": sum(session.held_removals for session in sessions),
         "held_objects": [f"{kind} {key}" for kind, key in source.held],
         "source": source_row(source),
+    }
+
+
+def traffic(settings: Settings) -> Row:
+    """How packets reach other nodes and the outside."""
+    return {
+        "mode": settings.traffic_mode.value,
+        "tunnel": None if settings.traffic_mode is TrafficMode.NO_ENCAP else settings.tunnel.value,
+        "egress": settings.egress.value,
+        "mac_sources": [source.value for source in settings.mac_sources],
+        "ask_routers": settings.ask_routers,
     }
 
 

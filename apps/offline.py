@@ -14,11 +14,11 @@ from pipelines.addresses import mac_text, parse_mac, pod_mac, pod_port_name, usa
 from pipelines.compiler import Compiler
 from pipelines.derived import Derived, LocalPod, segments
 from pipelines.features import NUMBERS
-from pipelines.model import Change, Kind, Node, Port, Settings, Value, port_key
+from pipelines.model import Change, Kind, Node, Port, Settings, TrafficMode, Value, port_key
 from pipelines.unit import FLEET, Scope, ScopeKind
 
-UPLINK, GATEWAY, FIRST_POD = 1, 2, 10  # port numbers
-UPLINK_MAC, GATEWAY_MAC = 0x020000000001, 0x020000000002
+UPLINK, GATEWAY, TUNNEL, FIRST_POD = 1, 2, 3, 10  # port numbers
+UPLINK_MAC, GATEWAY_MAC, TUNNEL_MAC = 0x020000000001, 0x020000000002, 0x020000000003
 
 Values = Mapping[tuple[Kind, str], Value]
 
@@ -66,7 +66,8 @@ def compile_node(values: Values, settings: Settings, name: str, given: Mapping[s
         known = ", ".join(sorted(facts.peek(Kind.NODE))) or "none"
         raise UnknownNode(f"no usable Node {name}; there are: {known}")
     pods = [pod for pod in facts.peek(Derived.LOCAL_POD).values() if pod.node == name]
-    compiled.ports = stand_ins(node, pods, given or {})
+    with_tunnel = settings.traffic_mode is not TrafficMode.NO_ENCAP
+    compiled.ports = stand_ins(node, pods, given or {}, with_tunnel=with_tunnel)
     changes = [Change(Kind.PORT, port_key(name, port), value) for port, value in compiled.ports.items()]
     compiled.fleet.publish(compiled.compiler.run(changes), NUMBERS)
     compiled.scopes = scopes(node)
@@ -78,13 +79,17 @@ def scopes(node: Node) -> frozenset[Scope]:
     return frozenset((FLEET, Scope(ScopeKind.NODE, node.name), *here))
 
 
-def stand_ins(node: Node, pods: Iterable[LocalPod], given: Mapping[str, Given]) -> dict[str, Port]:
-    """LOCAL, uplink, gw0 and the pods' ports in order of the pods' names. Given ports keep their number."""
+def stand_ins(
+    node: Node, pods: Iterable[LocalPod], given: Mapping[str, Given], *, with_tunnel: bool = False
+) -> dict[str, Port]:
+    """LOCAL, uplink, gw0, tun0 and the pods' ports in order of the pods' names. Given ports keep their number."""
     uplink_mac = node.mac if node.mac is not None and usable_mac(node.mac) else UPLINK_MAC
     wanted = [("LOCAL", LOCAL_PORT, uplink_mac)]
     if node.uplink:
         wanted.append((node.uplink, UPLINK, uplink_mac))
     wanted.append(("gw0", GATEWAY, pod_mac((node.pod_cidrs[0].address(1),)) if node.pod_cidrs else GATEWAY_MAC))
+    if with_tunnel:
+        wanted.append(("tun0", TUNNEL, TUNNEL_MAC))
     ordered = sorted(pods, key=lambda pod: pod.key)
     wanted += [(pod.port, FIRST_POD + index, pod.mac) for index, pod in enumerate(ordered)]
     taken = {one.number for one in given.values()}

@@ -13,10 +13,11 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from apps import answers, flow_rows, metrics
+from apps import answers, flow_rows, metrics, node_rows, pod_rows
 from controller.connection import ConnectionLost, Refused, TimedOut
 from pipelines.derived import Derived
 from pipelines.features import NUMBERS
+from pipelines.model import Kind
 from pipelines.tables import BY_ID, TABLES
 from pipelines.unit import Member, Scope
 
@@ -27,6 +28,8 @@ PIECE = 1 << 15  # bytes of a list that leave at once
 
 Query = dict[str, str]
 _NO_TURN = nullcontext()
+_DATAPATH = "(?P<datapath_id>[^/]+)"
+_SHOWN = re.compile(r"\(\?P<(\w+)>[^)]*\)")  # a part of a path, as the index shows it
 
 
 class Answer(NamedTuple):
@@ -76,10 +79,18 @@ class Rest:
             Resource("GET", "/readyz", ("switches",), self._readyz, "source in sync and first revision compiled"),
             Resource("GET", "/metrics", (), self._metrics, "figures for Prometheus"),
             Resource("GET", "/v1/status", (), self._status, "the whole at a glance"),
-            Resource("GET", "/v1/nodes", (), self._nodes, "nodes, their MACs and switches"),
+            Resource("GET", "/v1/nodes", (), self._nodes, "nodes, their MACs, routers and switches"),
+            Resource("GET", "/v1/nodes/(?P<name>[^/]+)", (), self._node, "a node, and its way to each other node"),
+            Resource("GET", "/v1/pods", ("node", "mtu"), self._pods, "pods; mtu=wrong: those too large for their node"),
             Resource("GET", "/v1/services", (), self._services, "services, their addresses and endpoints"),
             Resource("GET", "/v1/switches", (), self._switches, "connected switches"),
-            Resource("GET", "/v1/switches/([^/]+)/diff", (), self._diff, "a switch against what it should hold"),
+            Resource(
+                "GET",
+                "/v1/switches/(?P<datapath_id>[^/]+)/diff",
+                (),
+                self._diff,
+                "a switch against what it should hold",
+            ),
             Resource("GET", "/v1/flows", ("node", "table", "feature"), self._flows, "flows with their objects"),
             Resource("GET", "/v1/groups", ("node", "feature"), self._groups, "groups with their objects"),
             Resource("GET", "/v1/problems", (), self._problems, "what a person should mend"),
@@ -119,7 +130,7 @@ class Rest:
     def _index(self, query: Query) -> Answer:
         del query
         rows = [
-            {"method": one.method, "path": one.path.replace("([^/]+)", "{datapath id}"), "says": one.says}
+            {"method": one.method, "path": _SHOWN.sub(r"{\1}", one.path), "says": one.says}
             | ({"parameters": one.parameters} if one.parameters else {})
             for one in self.resources
         ]
@@ -162,10 +173,38 @@ class Rest:
 
     def _nodes(self, query: Query) -> Answer:
         del query
+        return self._list(self._node_rows())
+
+    def _node(self, query: Query, name: str) -> Answer:
+        del query
+        facts = self._fabric.compiler.facts
+        with self._turn:
+            row = next((row for row in self._node_rows() if row["name"] == name), None)
+            if row is None:
+                raise Wrong(404, f"there is no Node {name}")
+            value = facts.peek(Kind.NODE).get(name)
+            row["ways"] = [] if value is None else list(node_rows.ways(value, facts, self._pauses()))
+        return _json(row)
+
+    def _node_rows(self) -> Iterator[answers.Row]:
         fabric = self._fabric
-        return self._list(
-            answers.nodes(fabric.compiler.facts, fabric.switches.sessions(), fabric.problems(), self._pauses())
+        neighbors = getattr(fabric, "neighbors", None)
+        return node_rows.nodes(
+            fabric.compiler.facts,
+            fabric.switches.sessions(),
+            fabric.problems(),
+            self._pauses(),
+            node_rows.nobody if neighbors is None else neighbors.row,
         )
+
+    def _pods(self, query: Query) -> Answer:
+        fabric = self._fabric
+        facts, node, mtu = fabric.compiler.facts, query.get("node"), query.get("mtu")
+        if mtu not in (None, "wrong", "right"):
+            raise Wrong(400, f"mtu is wrong or right, not {mtu}", "mtu")
+        if node is not None and node not in facts.peek(Kind.NODE):
+            raise Wrong(400, f"no Node {node} is known", "node")
+        return self._list(pod_rows.pods(facts, fabric.problems(), node, mtu, self._pauses()))
 
     def _services(self, query: Query) -> Answer:
         del query

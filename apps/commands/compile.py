@@ -35,7 +35,7 @@ class PortType(click.ParamType[tuple[str, offline.Given]]):
     multiple=True,
     type=PortType(),
     metavar="NAME=NUMBER[/MAC]",
-    help="A port as the switch has it: LOCAL, gw0, the uplink's or a pod port's name, or NAMESPACE/NAME of a pod.",
+    help="A port as the switch has it: LOCAL, gw0, tun0, the uplink's or a pod port's name, or NAMESPACE/NAME of a pod.",
 )
 @click.option("--config", metavar="FILE", type=click.Path(dir_okay=False), help="Settings that change flows.")
 @click.option("--only", type=click.Choice(["flows", "groups"]), help="For `ovs-ofctl add-flows` or `add-groups`.")
@@ -79,7 +79,7 @@ def _head(node: str, compiled: offline.Offline) -> Iterator[str]:
     yield "# No switch was asked, so ports are stand-ins (or as given by --port):"
     for line in offline.describe(compiled.ports, compiled.compiler.facts.peek(Derived.LOCAL_POD).values()):
         yield f"#   {line}"
-    yield "# MACs of peers: by annotation only; where there is none their traffic goes by gw0."
+    yield "# MACs of peers: by annotation only, of routers: none; where there is none their traffic goes by gw0."
     for unit, reason in sorted(compiled.fleet.errors.items()):
         yield f"# left out: {unit}: {reason}"
 

@@ -1,11 +1,10 @@
-"""What a running controller is asked: `signalbox status`, `nodes`, `services`, `flows`, `diff`, `confirm`, `claim`."""
+"""What a running controller is asked: `signalbox status`, `services`, `flows`, `diff`. Nodes: see `nodes`."""
 
 from typing import Any
 
 import click
 
 from apps import flow_rows
-from apps.answers import NO_SWITCH
 from apps.commands import output as out
 from apps.commands.client import ask, url_option
 
@@ -31,6 +30,7 @@ def status(url: str, output: str) -> None:
             ("objects", counts or "none"),
             ("revision", f"{found['revision']}, {found['units']} units, compiled in {found['compile_seconds']:.3f} s"),
             ("mode", found["mode"]),
+            ("traffic", traffic(found["traffic"])),
             ("held", _held(found)),
             ("longest stall", f"{found['longest_stall_seconds'] * 1000:.0f} ms"),
         ],
@@ -41,6 +41,11 @@ def status(url: str, output: str) -> None:
         click.echo()
         columns = ("KIND", "OBJECT", "FIELD", "REASON")
         out.table(columns, [(one["kind"], one["object"], one["field"], one["reason"]) for one in problems])
+
+
+def traffic(found: Any) -> str:
+    by = f" by {found['tunnel']}" if found["tunnel"] else ""
+    return f"{found['mode']}{by}, egress {found['egress']}, MACs from {', '.join(found['mac_sources']) or 'nowhere'}"
 
 
 def _held(found: Any) -> str:
@@ -69,40 +74,6 @@ def _switches(rows: list[Any]) -> None:
 @click.command()
 @url_option
 @out.output_option
-def nodes(url: str, output: str) -> None:
-    """List nodes: addresses, MACs and where they come from, switches."""
-    rows = ask(url, "/v1/nodes")
-    if output == "json":
-        out.as_json(rows)
-        return
-    shown = [
-        (
-            row["name"],
-            row["state"],
-            row.get("datapath_id") or "-",
-            " ".join(row.get("addresses", ())) or "-",
-            " ".join(row.get("pod_cidrs", ())) or "-",
-            f"{row['mac']['address']} ({row['mac']['source']})" if row["mac"] else "unknown",
-            _pods(row),
-        )
-        for row in rows
-    ]
-    out.table(("NODE", "SWITCH", "DATAPATH", "ADDRESSES", "PODCIDRS", "MAC (FROM)", "PODS"), shown)
-    for row in rows:
-        if row["state"] != NO_SWITCH and row.get("ports_missing"):
-            click.echo(f"Node {row['name']}: its switch lacks the port {', '.join(row['ports_missing'])}", err=True)
-    _problems_of("Node", rows)
-
-
-def _pods(row: Any) -> str:
-    """How many; and of how many the switch has no port, so that no packet reaches them."""
-    without = len(row.get("pods_without_port", ()))
-    return f"{row.get('pods', 0)}" + (f" ({without} without port)" if without else "")
-
-
-@click.command()
-@url_option
-@out.output_option
 def services(url: str, output: str) -> None:
     """List services: their addresses, and the endpoints that are used."""
     rows = ask(url, "/v1/services")
@@ -121,7 +92,7 @@ def services(url: str, output: str) -> None:
         for front in row["frontends"] or ({**NO_FRONTEND, "state": row["state"]},)
     ]
     out.table(("SERVICE", "ADDRESS", "PROTOCOL", "STATE", "ENDPOINTS"), shown)
-    _problems_of("Service", rows)
+    out.problems_of("Service", rows)
 
 
 NO_FRONTEND = {"address": "", "protocol": "-", "endpoints": (), "reason": ""}  # it is headless, or cannot be used
@@ -129,12 +100,6 @@ NO_FRONTEND = {"address": "", "protocol": "-", "endpoints": (), "reason": ""}  #
 
 def _at(address: str, port: int) -> str:
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
-
-
-def _problems_of(kind: str, rows: list[Any]) -> None:
-    for row in rows:
-        for problem in row["problems"]:
-            click.echo(f"{kind} {row['name']}: {problem['field']}: {problem['reason']}", err=True)
 
 
 @click.command()
@@ -186,33 +151,3 @@ def _say_difference(found: Any) -> None:
         click.secho(f"  {line}", fg=out.COLOURS.get(line[0]))
     if found["lines_left_out"]:
         click.echo(f"  … and {found['lines_left_out']} more")
-
-
-@click.command()
-@url_option
-@out.output_option
-def confirm(url: str, output: str) -> None:
-    """Let removals go that are held back."""
-    released = ask(url, "/v1/confirm", "POST")
-    if output == "json":
-        out.as_json(released)
-        return
-    objects = released["released_objects"]
-    click.echo(f"released: {released['released_removals']} flows and groups, {len(objects)} objects")
-    for name in objects:
-        click.echo(f"  {name}")
-
-
-@click.command()
-@url_option
-@out.output_option
-def claim(url: str, output: str) -> None:
-    """Become the master of switches that another controller took.
-
-    A controller that has lost a switch does not fight for it. When the other one is gone, this takes it back.
-    """
-    claimed = ask(url, "/v1/claim", "POST")
-    if output == "json":
-        out.as_json(claimed)
-        return
-    click.echo(f"claimed: {', '.join(claimed['claimed']) or 'nothing; no other controller is master here'}")

@@ -28,6 +28,13 @@ def as_json(content: Any) -> None:
     click.echo(msgspec.json.format(msgspec.json.encode(content)))
 
 
+def problems_of(kind: str, rows: Iterable[Any]) -> None:
+    """What is wrong with the objects of a list, on stderr."""
+    for row in rows:
+        for problem in row["problems"]:
+            click.echo(f"{kind} {row['name']}: {problem['field']}: {problem['reason']}", err=True)
+
+
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Nothing but the head when there are no rows."""
     from rich.console import Console

@@ -62,6 +62,16 @@ class StubSwitches:
         return self.held[dpid]
 
 
+class StubNeighbors:
+    """`rows`: what each key is said to have answered."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, dict[str, Any]] = {}
+
+    def row(self, key: str) -> dict[str, Any] | None:
+        return self.rows.get(key)
+
+
 class StubFabric:
     """`extra`: changes after the demo's objects. Ports are as a switch of n1 would tell them."""
 
@@ -76,6 +86,7 @@ class StubFabric:
         changes += [Change(Kind.PORT, port_key("n1", name), port) for name, port in ports.items()]
         self.fleet.publish(self.compiler.run([*changes, *extra]), NUMBERS)
         self.switches = StubSwitches()
+        self.neighbors = StubNeighbors()
         self.source = StubSource(dict(Counter(kind.value for kind, _ in reading.values)))
         self.ready = True
         self.reasons: list[str] = []

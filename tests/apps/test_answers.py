@@ -5,15 +5,9 @@ import pytest
 from apps import answers
 from controller.session import State
 from pipelines.addresses import parse_ip
-from pipelines.derived import Derived
-from pipelines.model import Change, Invalid, Kind, Port, Problem, Protocol, Service, ServicePort, Settings, port_key
+from pipelines.model import Change, Kind, Problem, Protocol, Service, ServicePort
 from pipelines.unit import FLEET, UnitKey
 from tests.apps.stub import StubFabric, refusing, session_row
-
-
-def nodes(fabric: StubFabric) -> dict[str, answers.Row]:
-    rows = answers.nodes(fabric.compiler.facts, fabric.switches.sessions(), fabric.problems())
-    return {row["name"]: row for row in rows}
 
 
 def services(fabric: StubFabric) -> dict[str, answers.Row]:
@@ -24,54 +18,6 @@ def other_service(name: str, port: int = 80, protocol: Protocol = Protocol.TCP, 
     ports = (ServicePort("http", protocol, port),)
     value = Service("default", name, created="2999-01-01T00:00:00Z", cluster_ips=(parse_ip(ip),), ports=ports)
     return Change(Kind.SERVICE, f"default/{name}", value)
-
-
-def test_a_node_says_where_its_mac_comes_from() -> None:
-    found = nodes(StubFabric())
-    assert found["n1"]["mac"] == {"address": "aa:00:00:00:00:01", "source": "switch"}
-    assert found["n2"]["mac"] == {"address": "aa:00:00:00:00:02", "source": "annotation"}
-
-
-def test_an_unknown_mac_is_null() -> None:
-    assert nodes(StubFabric(settings=Settings(mac_sources=())))["n2"]["mac"] is None
-
-
-def test_a_node_lists_addresses_and_prefixes_as_kubernetes_writes_them() -> None:
-    node = nodes(StubFabric())["n1"]
-    assert node["addresses"] == ["192.168.77.101/24", "fd00:77::101/64"]
-    assert node["pod_cidrs"] == ["10.10.1.0/24", "fd00:10:1::/64"]
-    assert node["segments"] == ["192.168.77.0/24", "fd00:77::/64"]
-    assert node["datapath_id"] == "0000000000000001"
-
-
-def test_a_node_shows_the_ports_it_has_and_those_it_lacks() -> None:
-    found = nodes(StubFabric())
-    assert found["n1"]["ports"]["uplink"] == {"number": 1, "mac": "aa:00:00:00:00:01"}
-    assert found["n1"]["ports_missing"] == []
-    assert found["n2"]["ports_missing"] == ["LOCAL", "eth1", "gw0"]
-
-
-def test_pods_whose_port_is_not_there_are_named() -> None:
-    fabric = StubFabric()
-    port = next(pod.port for pod in fabric.compiler.facts.peek(Derived.LOCAL_POD).values() if pod.key == "default/a")
-    fabric.compiler.run([Change(Kind.PORT, port_key("n1", port), Port(10, 1))])
-    node = nodes(fabric)["n1"]
-    assert "default/a" not in node["pods_without_port"]
-    assert "default/b" in node["pods_without_port"]
-
-
-def test_the_state_of_a_node_is_that_of_its_switch() -> None:
-    fabric = StubFabric()
-    fabric.connect({1: ("n1", State.READY), 9: ("", State.UNCLAIMED)})
-    found = nodes(fabric)
-    assert (found["n1"]["state"], found["n2"]["state"]) == ("READY", "NOT CONNECTED")
-
-
-def test_a_node_that_cannot_be_used_is_listed_with_its_problems() -> None:
-    problem = Problem(Kind.NODE, "n9", "metadata", "broken")
-    found = nodes(StubFabric(Change(Kind.NODE, "n9", Invalid((problem,)))))
-    assert found["n9"]["state"] == "unusable"
-    assert found["n9"]["problems"] == [{"field": "metadata", "reason": "broken"}]
 
 
 def test_a_service_lists_its_endpoints_in_both_families() -> None:

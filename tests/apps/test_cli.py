@@ -12,12 +12,14 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from msgspec.structs import replace
 
 from apps import settings
 from apps.cli import COMMANDS, signalbox
 from apps.rest import Rest
 from controller.session import State
-from pipelines.model import Change, Invalid, Kind, Problem
+from pipelines.addresses import parse_ip, parse_mac
+from pipelines.model import Change, Invalid, Kind, Neighbor, Problem, neighbor_key
 from tests.apps.stub import StubFabric, as_desired, session_row
 
 
@@ -128,6 +130,37 @@ def test_nodes_are_a_table(url: str) -> None:
     assert "aa:00:00:00:00:02 (annotation)" in lines[2]
 
 
+def test_nodes_show_routers_their_age_and_the_mode(url: str, fabric: StubFabric) -> None:
+    key = neighbor_key("n1", parse_ip("192.168.77.1"))
+    fabric.compiler.run([Change(Kind.NEIGHBOR, key, Neighbor(parse_mac("fe:00:00:00:77:01")))])
+    fabric.neighbors.rows[key] = {"age_seconds": 12.4, "problems": []}
+    lines = run("nodes", "--url", url).stdout.splitlines()
+    assert "192.168.77.1* fe:00:00:00:77:01 (neighbor, 12 s ago), fd00:77::1 unknown" in lines[1]
+    assert "192.168.77.1 unknown" in lines[2]
+    assert lines[-1] == "traffic: noEncap, egress gateway, MACs from switch, annotation, neighbor"
+    fabric.compiler.run([Change(Kind.NEIGHBOR, key, Neighbor(parse_mac("fe:00:00:00:77:01"), reachable=False))])
+    assert "(neighbor, 12 s ago, silent)" in run("nodes", "--url", url).stdout
+
+
+def test_one_node_shows_its_way_to_each_other(url: str) -> None:
+    lines = [" ".join(line.split()) for line in run("nodes", "n1", "--url", url).stdout.splitlines()]
+    assert "n2 IPv4 direct aa:00:00:00:00:02" in lines
+    assert "n3 IPv4 gateway - the MAC of 192.168.77.1 is not known" in lines
+    ran = run("nodes", "n9", "--url", url)
+    assert (ran.exit_code, "there is no Node n9" in ran.stderr) == (1, True)
+
+
+def test_pods_are_a_table_with_what_they_may_send(url: str, fabric: StubFabric) -> None:
+    value = fabric.compiler.facts.peek(Kind.POD)["default/a"]
+    fabric.compiler.run([Change(Kind.POD, "default/a", replace(value, mtu=9000))])
+    ran = run("pods", "--url", url, "--node", "n1")
+    (line,) = [line for line in ran.stdout.splitlines() if line.startswith("default/a ")]
+    assert "(missing)" in line
+    assert line.endswith("9000 (at most 1500)")
+    assert "9000 is more than the 1500 bytes" in ran.stderr
+    assert len(run("pods", "--url", url, "--mtu", "wrong").stdout.splitlines()) == 2
+
+
 def test_services_are_a_table_with_endpoints(url: str) -> None:
     lines = run("services", "--url", url).stdout.splitlines()
     (line,) = [line for line in lines if "10.96.0.80:80" in line]
@@ -206,7 +239,7 @@ def test_confirm_says_what_was_released(url: str, fabric: StubFabric) -> None:
     assert fabric.confirmed == 1
 
 
-@pytest.mark.parametrize("command", ["status", "nodes", "services", "flows", "diff", "confirm"])
+@pytest.mark.parametrize("command", ["status", "nodes", "pods", "services", "flows", "diff", "confirm"])
 def test_json_is_json(command: str, url: str) -> None:
     assert json.loads(run(command, "--url", url, "--output", "json").stdout)
 

@@ -87,6 +87,18 @@ def test_a_port_that_the_node_lacks_is_refused() -> None:
     assert "n1 has no port eth9; there are: LOCAL, eth1, gw0" in ran.stderr
 
 
+def test_settings_decide_whether_there_is_a_tunnel(tmp_path: Path) -> None:
+    config = tmp_path / "signalbox.yaml"
+    config.write_text("traffic_mode: encap\n")
+    plain = run("--node", "n1", DEMO).stdout
+    tunnelled = run("--node", "n1", "--config", config, DEMO).stdout
+    to_n2 = "set_field:192.168.77.102->tun_dst"
+    assert "tun0" not in plain
+    assert "#   tun0: port 3 02:00:00:00:00:03" in tunnelled.splitlines()
+    assert to_n2 not in plain
+    assert to_n2 in tunnelled
+
+
 def test_an_unknown_node_is_refused_with_the_known_ones() -> None:
     ran = run("--node", "n9", DEMO)
     assert ran.exit_code == 1

@@ -7,12 +7,13 @@ from typing import Any
 
 import eventlet.wsgi
 import pytest
+from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 from apps.rest import PIECE, Rest, _pieces
 from controller.round import Rows
 from controller.session import State
-from pipelines.model import Kind, Problem
+from pipelines.model import Change, Kind, Problem
 from pipelines.tables import TABLES
 from tests.apps.stub import StubFabric, as_desired, session_row
 
@@ -67,6 +68,27 @@ def test_nodes_services_and_switches_are_lists(client: Client) -> None:
     assert [row["state"] for row in client.get("/v1/switches")] == ["READY", "UNCLAIMED"]
 
 
+def test_a_node_shows_its_way_to_every_other(client: Client) -> None:
+    answer = client.get("/v1/nodes/n1")
+    assert answer["name"] == "n1"
+    assert {(way["node"], way["family"]) for way in answer["ways"]} == {("n2", 4), ("n2", 6), ("n3", 4), ("n3", 6)}
+    assert client.get("/v1/nodes/n9", 404)["error"] == "there is no Node n9"
+
+
+def test_the_index_names_the_parts_of_a_path(client: Client) -> None:
+    paths = [row["path"] for row in client.get("/")]
+    assert "/v1/nodes/{name}" in paths
+    assert "/v1/switches/{datapath_id}/diff" in paths
+
+
+def test_pods_too_large_for_their_way_are_listed(client: Client, fabric: StubFabric) -> None:
+    assert client.get("/v1/pods?mtu=wrong") == []
+    value = fabric.compiler.facts.peek(Kind.POD)["default/a"]
+    fabric.compiler.run([Change(Kind.POD, "default/a", replace(value, mtu=9000))])
+    assert [row["name"] for row in client.get("/v1/pods?mtu=wrong")] == ["default/a"]
+    assert [row["object"] for row in client.get("/v1/problems")] == ["default/a"]
+
+
 def test_flows_can_be_asked_by_node_table_and_feature(client: Client) -> None:
     rows = client.get("/v1/flows?node=n1&table=endpoint_dnat&feature=services.endpoint")
     assert rows
@@ -99,6 +121,8 @@ def test_groups_tell_their_service_port(client: Client) -> None:
         ("/v1/flows?feature=magic", "feature", "no feature magic; there are: misses"),
         ("/v1/flows?tabel=route", "tabel", "unknown parameter tabel; known: node, table, feature"),
         ("/v1/flows?table=0&table=5", "table", "given twice"),
+        ("/v1/pods?mtu=1500", "mtu", "mtu is wrong or right, not 1500"),
+        ("/v1/pods?node=n9", "node", "no Node n9 is known"),
         ("/v1/nodes?x", "x", "unknown parameter x; it takes none"),
         ("/v1/switches/zz/diff", "datapath id", "'zz' is not a datapath id"),
     ],
@@ -109,7 +133,7 @@ def test_a_wrong_parameter_is_named(client: Client, path: str, parameter: str, s
     assert said in answer["error"]
 
 
-@pytest.mark.parametrize("path", ["/v2/nodes", "/v1/nodes/n1", "/v1", "/favicon.ico"])
+@pytest.mark.parametrize("path", ["/v2/nodes", "/v1/nodes/n1/x", "/v1", "/favicon.ico"])
 def test_an_unknown_path_is_a_json_404(client: Client, path: str) -> None:
     assert path in client.get(path, 404)["error"]
 
