@@ -29,9 +29,11 @@ DELETE_XID = LAST_CONNECTION_XID + 1  # of deletions whose unit is not known
 FIRST_XID, LAST_XID = LAST_CONNECTION_XID + 2, 0xFFFFFFFF
 REMEMBERED = 65536  # xids that still lead to their unit after it was replaced: their error may be on its way
 
-ADD, DELETE_STRICT = 0, 4
+ADD, DELETE, DELETE_STRICT = 0, 3, 4
+EVERY_TABLE = 255
 ADD_OR_MODIFY, DELETE_GROUP = 0x8000, 2
 ANY = 0xFFFFFFFF
+EXACTLY = 0xFFFFFFFFFFFFFFFF
 EVERY_BUCKET = 0xFFFFFFFF
 SELECT = 1
 
@@ -144,6 +146,12 @@ def delete_flow(flow: _Keyed) -> bytes:
     return _flow_mod(getattr(flow, "xid", DELETE_XID), DELETE_STRICT, flow.cookie, flow.key, 0, 0, b"")
 
 
+def delete_own_flows() -> bytes:
+    """A bundle-add of the deletion of every flow with our mark, in all tables, those that the switch learned too."""
+    key = _KEY.pack(EVERY_TABLE, 0) + match_fields(())
+    return _flow_mod(DELETE_XID, DELETE, ids.OWN_COOKIE, key, 0, 0, b"", ids.OWN_COOKIE_MASK)
+
+
 def delete_group(number: int) -> bytes:
     """A bundle-add. Open vSwitch deletes the flows that use the group as well."""
     return _group_mod(DELETE_XID, DELETE_GROUP, 0, number, b"", b"")
@@ -159,13 +167,16 @@ def encode_flow(flow: Flow, owner_cookie: int, xid: int) -> EncodedFlow:
     return EncodedFlow(key, cookie, xid, _flow_mod(xid, ADD, cookie, key, idle, hard, actions))
 
 
-def _flow_mod(xid: int, command: int, cookie: int, key: bytes, idle: int, hard: int, actions: bytes) -> bytes:
+def _flow_mod(
+    xid: int, command: int, cookie: int, key: bytes, idle: int, hard: int, actions: bytes, bits: int = EXACTLY
+) -> bytes:
+    """`bits`: those of the cookie that a deletion compares."""
     size = 1 + len(key)  # the match with its header of 4 bytes, without table and priority
     padding = _PADDING[size & 7]
     length = _BARE_FLOW + size + len(padding) + len(actions)
     if length + _OUTER > LONGEST:
         raise ValueError(f"a flow of {length} bytes does not fit in an OpenFlow message")
-    mask = 0 if command == ADD else 0xFFFFFFFFFFFFFFFF
+    mask = 0 if command == ADD else bits
     table, priority = _KEY.unpack_from(key)
     head = _FLOW.pack(
         VERSION, BUNDLE_ADD, length + _OUTER, xid, _BUNDLE_CONSTANTS,

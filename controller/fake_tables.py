@@ -110,8 +110,14 @@ class Tables:
             there = self.flows.get(key)
             if there is not None and (there.cookie ^ cookie) & mask == 0:
                 del self.flows[key]
+        elif command == 3 and length == 4:
+            self.flows = {
+                k: flow
+                for k, flow in self.flows.items()
+                if (flow.cookie ^ cookie) & mask or table not in (255, k.table)
+            }
         else:
-            raise Failure(5, 6)  # bad command: this fake knows ADD and DELETE_STRICT
+            raise Failure(5, 6)  # bad command: this fake knows ADD, DELETE without a match, and DELETE_STRICT
 
     def _group_mod(self, message: bytes) -> None:
         command, kind, number, array = struct.unpack_from("!HBxIH", message, 8)

@@ -29,6 +29,7 @@ from controller.hub import Bell, Slices
 from controller.packets import PacketIns
 from controller.ports import Ports, change
 from controller.reading import read
+from controller.release import Release
 from controller.round import Rows, Step
 from controller.settings import SwitchSettings
 from controller.writer import Writer
@@ -59,12 +60,13 @@ class Hooks(Struct):
 
     `observe(node, ports, rows)`: a switch was read back; returns (green) when all that follows from it was
     compiled and published. `ports_changed(node, changes)` and packet-in handlers (by the cookie's feature
-    number) must not wait.
+    number) must not wait; neither must `state_changed(session)`.
     """
 
     observe: Callable[[str, dict[str, Port], list[readback.FlowRow]], None] = lambda node, ports, rows: None
     ports_changed: Callable[[str, list[Change]], None] = lambda node, changes: None
     packet_in: dict[int, Callable[["Session", readback.PacketIn], None]] = {}
+    state_changed: Callable[["Session"], None] = lambda session: None
 
 
 class Resync(Exception):
@@ -104,6 +106,7 @@ class Session:
         self.last_error = ""
         self.fleet = fleet
         self.bell = Bell()
+        self.release = Release(self.bell.ring)
         self._complaints = Complaints()
         self._readings = readings or Semaphore(self.settings.readings)
         self._cursor = -1
@@ -189,6 +192,7 @@ class Session:
             self.fleet.unwatch(self.bell.ring)
             self.packets.end()
             self.writer.master = False
+            self.release.refuse("its connection has ended")
             self._enter(State.CLOSED)
 
     # --- what arrives unasked -----------------------------------------------------------------------------
@@ -225,6 +229,7 @@ class Session:
         if state is not self.state:
             self.state, self.since = state, time()
             LOG.info("%s: %s", self.name, state)
+            self.hooks.state_changed(self)
 
     def _wait(self, seconds: float | None = None) -> None:
         self.bell.wait(seconds)
@@ -238,7 +243,9 @@ class Session:
         while not (self.fleet.ready and self.dpid in self.fleet.members):
             if self.fleet.ready:
                 self._enter(State.UNCLAIMED)
+                self.release.carry_out(self.connection, self.pause, self.settings.bundle_timeout)
             self._wait()
+        self.release.refuse("a Node names it by now")
         self.node = self.fleet.members[self.dpid].node
 
     def _member_scopes(self) -> frozenset[Scope]:

@@ -14,6 +14,7 @@ from msgspec import Struct
 from controller import encode, readback
 from controller.connection import Connection, ConnectionLost, Refused, Stream, TimedOut
 from controller.fleet import Fleet
+from controller.release import NotReleased, Released
 from controller.round import Rows
 from controller.session import Hooks, Session, State
 from controller.settings import SwitchSettings
@@ -154,6 +155,29 @@ class Switches:
         for session in slaves:
             session.claim()
         return sorted(session.node for session in slaves)
+
+    def audit(self, node: str | None = None) -> dict[str, State]:
+        """Compares and mends one node's switch, or all, now, if they are READY; returns the states by node."""
+        asked = [one for one in self._by_dpid.values() if one.node and node in (None, one.node)]
+        for session in asked:
+            if session.state is State.READY:
+                session.audit()
+        return {session.node: session.state for session in asked}
+
+    def release(self, dpid: int) -> Released:
+        """Deletes all that is ours from a switch that no Node names; waits. KeyError when it is not connected.
+
+        Raises NotReleased, when a Node does name it too.
+        """
+        session = self._by_dpid[dpid]
+        member = self.fleet.members.get(dpid)
+        if member is not None:
+            raise NotReleased(f"Node {member.node} names it; delete the Node or its annotation first")
+        if self.settings.observe_all:
+            raise NotReleased("mode is observe: nothing is written to any switch")
+        if session.state is not State.UNCLAIMED:
+            raise NotReleased(f"it is {session.state}: not known yet whether a Node names it")
+        return session.release.ask(3 * self.settings.bundle_timeout)
 
 
 def _row(session: Session) -> SessionRow:

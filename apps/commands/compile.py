@@ -35,7 +35,7 @@ class PortType(click.ParamType[tuple[str, offline.Given]]):
     multiple=True,
     type=PortType(),
     metavar="NAME=NUMBER[/MAC]",
-    help="A port as the switch has it: LOCAL, gw0, tun0, the uplink's or a pod port's name, or NAMESPACE/NAME of a pod.",
+    help="A port as the switch has it: LOCAL, gw0, tun0, the name of the uplink or of a pod port, or NAMESPACE/NAME.",
 )
 @click.option("--config", metavar="FILE", type=click.Path(dir_okay=False), help="Settings that change flows.")
 @click.option("--only", type=click.Choice(["flows", "groups"]), help="For `ovs-ofctl add-flows` or `add-groups`.")

@@ -425,3 +425,19 @@ def test_audit_finds_and_mends_what_was_changed_by_hand(caplog):
     until(lambda: world.row(fake).audits == 2)
     assert sum(world.row(fake).drift.values()) == 4
     assert FLEET in world.session(fake).scopes
+
+
+def test_an_audit_on_demand_mends_what_is_ready_and_names_the_rest():
+    world, fake, other = World(), switch(), switch(2)
+    world.start(UNITS, 1, 2)
+    world.connect(fake)
+    world.connect(other)
+    world.switches.session(2).lose_master("somebody else")
+    world.await_state(other, State.SLAVE)
+    fake.tables.flows.popitem()
+    assert world.switches.audit() == {"n1": State.READY, "n2": State.SLAVE}
+    until(lambda: world.row(fake).audits == 1)
+    until(lambda: world.agrees(fake))
+    assert world.row(fake).drift == {"flows missing": 1}
+    assert world.row(other).audits == 0
+    assert world.switches.audit("n9") == {}
