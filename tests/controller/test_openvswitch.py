@@ -8,12 +8,14 @@ import pytest
 
 from controller.connection import Patience
 from controller.listener import Listener
+from controller.release import Released
 from controller.session import State
 from controller.settings import SwitchSettings
 from pipelines.actions import Goto, ToGroup
 from pipelines.addresses import parse_ip
 from pipelines.fields import IP4, IP4_DST
 from pipelines.flow import Flow, match
+from pipelines.ids import LEARNED, OWN_COOKIE
 from pipelines.unit import Unit
 from tests.codec.openvswitch import OpenVSwitch, _wait_gone
 from tests.controller.conftest import tls_context
@@ -105,6 +107,23 @@ def world():
     session = world.switches.session(DPID)
     if session is not None:
         session.connection.close("the test is over")
+
+
+def test_release_leaves_open_vswitch_with_what_others_wrote(world, switch):
+    """Our flows go in all tables, learned ones too, and our groups; a foreign flow and a foreign group stay."""
+    world.begin(UNITS, switch)
+    learned = f"table=75,cookie={OWN_COOKIE | LEARNED:#x},ip,nw_src=10.0.0.1,actions=goto_table:110"
+    switch.ofctl("add-flow", "br0", learned)
+    switch.ofctl("add-flow", "br0", "table=3,cookie=0xb007,priority=1,actions=drop")
+    switch.ofctl("add-group", "br0", "group_id=5,type=all,bucket=actions=drop")
+    world.publish(members={DPID: None})
+    world.await_state(switch, State.UNCLAIMED)
+    assert sum(switch.table_sizes().values()) == 7
+    assert world.switches.release(DPID) == Released(flows=5, groups=1)
+    assert switch.table_sizes() == {3: 1}
+    groups = [line for line in switch.ofctl("dump-groups", "br0").splitlines() if "group_id=" in line]
+    assert len(groups) == 1
+    assert "group_id=5," in groups[0]
 
 
 def test_b65_ten_thousand_flows_cold_then_no_flow_mod_at_a_reconnect_then_all_again_after_a_restart(world, switch):
