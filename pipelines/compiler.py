@@ -12,12 +12,13 @@ returned at its end.
 from collections.abc import Generator, Iterable, Iterator
 from typing import Any
 
+from pipelines.claims import Claim, Rule
 from pipelines.derived import Derived
 from pipelines.feature import Feature
 from pipelines.features import FEATURES
 from pipelines.ids import GroupIds
 from pipelines.model import Change, Invalid, Kind, Problem, Settings
-from pipelines.rules import CONTESTED, RULES, UNITED, Claim, Rule
+from pipelines.rules import CONTESTED, RULES, UNITED
 from pipelines.unit import EMPTY, FLEET, Member, Revision, Scope, ScopeKind, Unit, UnitChange, UnitKey
 from pipelines.view import ALL, FactId, FactKind, Facts, FleetView, NodeView, SegmentView, ZoneView
 
