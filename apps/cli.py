@@ -19,6 +19,8 @@ COMMANDS = {
     "flows": "apps.commands.live:flows",
     "diff": "apps.commands.live:diff",
     "confirm": "apps.commands.orders:confirm",
+    "audit": "apps.commands.orders:audit",
+    "release": "apps.commands.orders:release",
     "claim": "apps.commands.orders:claim",
     "lab": "lab.cli:lab",
     "docs": "apps.commands.docs:docs",

@@ -8,6 +8,12 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
+from apps.node_rows import settings_of
+from pipelines.derived import Derived, NodeNetwork
+from pipelines.model import Kind, MacSource, Neighbor, Node, neighbor_key
+from pipelines.view import Facts
+
+READ_BACK = "read-back"
 TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 SWITCH = ("datapath", "node")
@@ -38,6 +44,7 @@ class FabricCollector:
     def collect(self) -> Iterator[Metric]:
         yield from self._fabric_metrics()
         yield from self._source_metrics()
+        yield from self._neighbor_metrics()
         yield from self._switch_metrics()
 
     def _fabric_metrics(self) -> Iterator[Metric]:
@@ -65,6 +72,22 @@ class FabricCollector:
             text = "Seconds since the source heard anything."
             yield _gauge("signalbox_source_last_event_age_seconds", text, source.last_event_age)
 
+    def _neighbor_metrics(self) -> Iterator[Metric]:
+        facts, neighbors = self._fabric.compiler.facts, getattr(self._fabric, "neighbors", None)
+        by_source = Counter(network.mac.source if network.mac else "unknown" for network in _networks(facts))
+        yield _labelled("signalbox_peer_macs", "Nodes, by where the MAC of their uplink is from.", "source", by_source)
+        family = GaugeMetricFamily(
+            "signalbox_neighbors", "Addresses whose MAC has to be asked for.", labels=["kind", "state"]
+        )
+        for (kind, state), count in sorted(Counter(_asked(facts)).items()):
+            family.add_metric([kind, state], count)
+        yield family
+        if neighbors is not None:
+            yield _counter("signalbox_neighbor_questions", "Questions by ARP and ND that were sent.", neighbors.asked)
+            yield _counter("signalbox_neighbor_answers", "Messages about watched addresses.", neighbors.heard)
+            text = "Messages about watched addresses that could not be used."
+            yield _counter("signalbox_neighbor_malformed", text, neighbors.malformed)
+
     def _switch_metrics(self) -> Iterator[Metric]:
         switches = self._fabric.switches
         rows = switches.sessions()
@@ -90,6 +113,29 @@ class FabricCollector:
         registry = CollectorRegistry(auto_describe=False)
         registry.register(self)
         return generate_latest(registry)
+
+
+def _networks(facts: Facts) -> list[NodeNetwork]:
+    return list(facts.peek(Derived.NODE_NETWORK).values())
+
+
+def _asked(facts: Facts) -> Iterator[tuple[str, str]]:
+    """Kind and state of every next hop, and of every peer of which nothing better is known."""
+    settings, found = settings_of(facts), facts.peek(Kind.NEIGHBOR)
+    nodes: list[Node] = list(facts.peek(Kind.NODE).values()) if settings.ask_routers else []
+    for node in nodes:
+        for ip in node.gateways:
+            yield "router", _state(found.get(neighbor_key(node.name, ip)))
+    if MacSource.NEIGHBOR in settings.mac_sources:
+        for network in _networks(facts):
+            if network.mac is None or network.mac.source in (MacSource.NEIGHBOR, READ_BACK):
+                yield "peer", _state(found.get(neighbor_key(network.name)))
+
+
+def _state(found: Neighbor | None) -> str:
+    if found is None:
+        return "unknown"
+    return "known" if found.reachable else "unreachable"
 
 
 def _by_kind(rows: list[Any]) -> Iterator[Metric]:

@@ -1,6 +1,6 @@
 """The REST side without HTTP glue: a method, a path and a query in, a status and bytes out.
 
-Reads only, but for `POST /v1/confirm` and `/v1/claim`. Lists are arrays and leave in pieces, so that a long one
+Reads only, but for what is asked by POST. Lists are arrays and leave in pieces, so that a long one
 never keeps the hub: between two rows others run. A wrong parameter is named; an unknown path is a JSON 404.
 """
 
@@ -15,6 +15,7 @@ import msgspec
 
 from apps import answers, flow_rows, metrics, node_rows, pod_rows
 from controller.connection import ConnectionLost, Refused, TimedOut
+from controller.release import NotReleased
 from pipelines.derived import Derived
 from pipelines.features import NUMBERS
 from pipelines.model import Kind
@@ -95,6 +96,8 @@ class Rest:
             Resource("GET", "/v1/groups", ("node", "feature"), self._groups, "groups with their objects"),
             Resource("GET", "/v1/problems", (), self._problems, "what a person should mend"),
             Resource("POST", "/v1/confirm", (), self._confirm, "lets removals go that are held back"),
+            Resource("POST", "/v1/audit", ("node",), self._audit, "compares switches now, and mends them"),
+            Resource("POST", f"/v1/switches/{_DATAPATH}/release", (), self._release, "clears one that no Node names"),
             Resource("POST", "/v1/claim", (), self._claim, "claims switches that another controller is master of"),
         )
 
@@ -169,6 +172,13 @@ class Rest:
         del query
         return _json({"claimed": self._fabric.switches.claim()})
 
+    def _audit(self, query: Query) -> Answer:
+        states = self._fabric.switches.audit(query.get("node"))
+        if "node" in query and not states:
+            raise Wrong(409, f"the switch of node {query['node']} is not connected", "node")
+        rows = [{"node": node, "state": str(state), "audited": state == "READY"} for node, state in states.items()]
+        return _json(sorted(rows, key=lambda row: str(row["node"])))
+
     # --- objects --------------------------------------------------------------------------------------------------
 
     def _nodes(self, query: Query) -> Answer:
@@ -233,6 +243,19 @@ class Rest:
         with self._turn:
             found = flow_rows.difference(fabric.fleet, member.scopes, rows, self._pauses())
         return _json({"dpid": f"{dpid:016x}", "node": member.node} | found)
+
+    def _release(self, query: Query, datapath: str) -> Answer:
+        del query
+        fabric = self._fabric
+        dpid = _datapath_id(datapath)
+        try:
+            released = fabric.switches.release(dpid)
+        except KeyError:
+            raise Wrong(404, f"no switch with datapath id {dpid:016x} is connected") from None
+        except NotReleased as reason:
+            raise Wrong(409, f"switch {dpid:016x} is not released: {reason}") from reason
+        LOG.warning("switch %016x released: %d flows, %d groups deleted", dpid, released.flows, released.groups)
+        return _json({"dpid": f"{dpid:016x}", "flows": released.flows, "groups": released.groups})
 
     def _flows(self, query: Query) -> Answer:
         scopes, feature = self._scopes(query), _feature(query)

@@ -1,5 +1,8 @@
 """What a running controller is told to do: `signalbox confirm`, `claim`, `audit`, `release`."""
 
+from time import monotonic, sleep
+from typing import Any
+
 import click
 
 from apps.commands import output as out
@@ -34,3 +37,74 @@ def claim(url: str, output: str) -> None:
         out.as_json(claimed)
         return
     click.echo(f"claimed: {', '.join(claimed['claimed']) or 'nothing; no other controller is master here'}")
+
+
+@click.command()
+@click.option("--node", help="The node whose switch is looked at. All by default.")
+@click.option("--wait", default=60.0, show_default=True, metavar="SECONDS", help="How long to wait for the outcome.")
+@url_option
+@out.output_option
+@click.pass_context
+def audit(context: click.Context, node: str | None, wait: float, url: str, output: str) -> None:
+    """Compare switches with what they should hold, now, and mend them.
+
+    `diff` shows the same and mends nothing. Ends with 1 when something differed, or was not looked at.
+    """
+    before = {row["node"]: row for row in ask(url, "/v1/switches")}
+    asked = ask(url, "/v1/audit", "POST", node=node)
+    rows = [_outcome(one, before, {}) for one in asked]
+    deadline = monotonic() + wait
+    while any(row["state"] == "READY" and not row["audited"] for row in rows) and monotonic() < deadline:
+        sleep(0.1)
+        now = {row["node"]: row for row in ask(url, "/v1/switches")}
+        rows = [_outcome(one, before, now) for one in asked]
+    if output == "json":
+        out.as_json(rows)
+    else:
+        for row in rows:
+            click.echo(f"{row['node']}: {_said(row)}")
+        if not rows:
+            click.echo("no switch is connected that a Node names")
+    context.exit(0 if all(row["audited"] and not row["drift"] for row in rows) else 1)
+
+
+def _outcome(asked: Any, before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+    """`drift`: how many differences of each kind were found since."""
+    node = asked["node"]
+    then, here = before.get(node, {}), now.get(node, {})
+    again = here.get("peer") != then.get("peer")  # it has connected anew, and counts from 0
+    known: dict[str, int] = {} if again else then.get("drift", {})
+    drift = {kind: count - known.get(kind, 0) for kind, count in here.get("drift", {}).items()}
+    return {
+        "node": node,
+        "state": here.get("state", asked["state"]),
+        "audited": here.get("audits", 0) > (0 if again else then.get("audits", 0)),
+        "drift": {kind: count for kind, count in drift.items() if count > 0},
+    }
+
+
+def _said(row: dict[str, Any]) -> str:
+    if not row["audited"]:
+        return f"not looked at: {row['state']}"
+    return ", ".join(f"{count} {kind}" for kind, count in sorted(row["drift"].items())) or "no difference"
+
+
+@click.command()
+@click.argument("dpid", metavar="DATAPATH")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@url_option
+@out.output_option
+def release(dpid: str, yes: bool, url: str, output: str) -> None:
+    """Delete all flows and groups of Signalbox from a switch that no Node names.
+
+    A switch whose Node is gone keeps what it has, so that a slip cuts nobody off; this clears it for good. Flows of
+    others stay. It is refused while a Node names the switch.
+    """
+    if not yes:
+        question = f"Delete all that is Signalbox's from switch {dpid}? What uses it is cut off"
+        click.confirm(question, abort=True, err=True)
+    released = ask(url, f"/v1/switches/{dpid}/release", "POST")
+    if output == "json":
+        out.as_json(released)
+    else:
+        click.echo(f"released {released['dpid']}: {released['flows']} flows and {released['groups']} groups deleted")

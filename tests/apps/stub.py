@@ -5,9 +5,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from apps.settings import Config
 from controller.connection import ConnectionLost
 from controller.fleet import Fleet
+from controller.release import NotReleased, Released
 from controller.round import Rows
 from controller.session import State
 from controller.switches import SessionRow
@@ -45,10 +48,32 @@ class StubSwitches:
         self.refused = Counter({"handshake": 2})
         self.held: dict[int, Rows] = {}  # what each switch shows when it is read
         self.lost = ["n2"]  # nodes of switches that another controller took
+        self.drift: dict[str, int] = {}  # what the next audit finds
+        self.released: list[int] = []
 
     def claim(self) -> list[str]:
         claimed, self.lost = self.lost, []
         return claimed
+
+    def audit(self, node: str | None = None) -> dict[str, State]:
+        """The READY ones are done at once."""
+        asked = {row.node: row.state for row in self.rows if row.node and node in (None, row.node)}
+        self.rows = [
+            replace(row, audits=row.audits + 1, drift=dict(Counter(row.drift) + Counter(self.drift)))
+            if row.node in asked and row.state is State.READY
+            else row
+            for row in self.rows
+        ]
+        return asked
+
+    def release(self, dpid: int) -> Released:
+        row = next(row for row in self.rows if row.dpid == dpid) if self.session(dpid) else None
+        if row is None:
+            raise KeyError(dpid)
+        if row.state is not State.UNCLAIMED:
+            raise NotReleased(f"Node {row.node} names it")
+        self.released.append(dpid)
+        return Released(300, 7)
 
     def sessions(self) -> list[SessionRow]:
         return self.rows
@@ -67,6 +92,7 @@ class StubNeighbors:
 
     def __init__(self) -> None:
         self.rows: dict[str, dict[str, Any]] = {}
+        self.asked, self.heard, self.malformed = 20, 18, 1
 
     def row(self, key: str) -> dict[str, Any] | None:
         return self.rows.get(key)

@@ -239,7 +239,37 @@ def test_confirm_says_what_was_released(url: str, fabric: StubFabric) -> None:
     assert fabric.confirmed == 1
 
 
-@pytest.mark.parametrize("command", ["status", "nodes", "pods", "services", "flows", "diff", "confirm"])
+def test_an_audit_waits_for_its_outcome(url: str, fabric: StubFabric) -> None:
+    ran = run("audit", "--url", url)
+    assert (ran.exit_code, ran.stdout) == (0, "n1: no difference\n")
+    fabric.switches.drift = {"flows missing": 2}
+    ran = run("audit", "--url", url, "--node", "n1")
+    assert (ran.exit_code, ran.stdout) == (1, "n1: 2 flows missing\n")
+    assert run("audit", "--url", url, "--node", "n2").exit_code == 1
+
+
+def test_an_audit_names_switches_that_it_does_not_look_at(url: str, fabric: StubFabric) -> None:
+    fabric.switches.rows = [session_row(2, "n2", State.SLAVE)]
+    ran = run("audit", "--url", url)
+    assert (ran.exit_code, ran.stdout) == (1, "n2: not looked at: SLAVE\n")
+
+
+def test_a_release_asks_first(url: str, fabric: StubFabric) -> None:
+    asked = CliRunner().invoke(signalbox, ["release", "9", "--url", url], input="n\n")
+    assert asked.exit_code == 1
+    assert fabric.switches.released == []
+    assert CliRunner().invoke(signalbox, ["release", "9", "--url", url], input="y\n").exit_code == 0
+    assert (
+        run("release", "9", "--yes", "--url", url).stdout
+        == "released 0000000000000009: 300 flows and 7 groups deleted\n"
+    )
+    assert fabric.switches.released == [9, 9]
+    assert "Node n1 names it" in run("release", "1", "--yes", "--url", url).stderr
+
+
+@pytest.mark.parametrize(
+    "command", ["status", "nodes", "pods", "services", "flows", "diff", "confirm", "claim", "audit"]
+)
 def test_json_is_json(command: str, url: str) -> None:
     assert json.loads(run(command, "--url", url, "--output", "json").stdout)
 

@@ -13,7 +13,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from apps.rest import PIECE, Rest, _pieces
 from controller.round import Rows
 from controller.session import State
-from pipelines.model import Change, Kind, Problem
+from pipelines.addresses import parse_ip
+from pipelines.model import Change, Kind, MacSource, Neighbor, Problem, Settings, neighbor_key
 from pipelines.tables import TABLES
 from tests.apps.stub import StubFabric, as_desired, session_row
 
@@ -150,6 +151,36 @@ def test_claim_says_which_switches_it_takes_back(client: Client, fabric: StubFab
     assert fabric.switches.lost == []
 
 
+def test_an_audit_says_which_switches_it_looks_at(client: Client, fabric: StubFabric) -> None:
+    fabric.switches.rows.append(session_row(2, "n2", State.SLAVE))
+    assert json.loads(client.ask("/v1/audit", "POST").body) == [
+        {"node": "n1", "state": "READY", "audited": True},
+        {"node": "n2", "state": "SLAVE", "audited": False},
+    ]
+    assert [row["audits"] for row in client.get("/v1/switches")] == [1, 0, 0]
+    assert len(json.loads(client.ask("/v1/audit?node=n2", "POST").body)) == 1
+    assert client.ask("/v1/audit?node=n9", "POST").status_int == 409
+    assert client.ask("/v1/audit").status_int == 405
+
+
+@pytest.mark.parametrize(
+    ("dpid", "status", "said"), [("7", 404, "connected"), ("1", 409, "Node n1 names it"), ("zz", 400, "datapath id")]
+)
+def test_a_switch_that_cannot_be_released_says_why(
+    client: Client, fabric: StubFabric, dpid: str, status: int, said: str
+) -> None:
+    answer = client.ask(f"/v1/switches/{dpid}/release", "POST")
+    assert answer.status_int == status
+    assert said in json.loads(answer.body)["error"]
+    assert fabric.switches.released == []
+
+
+def test_an_unclaimed_switch_is_released(client: Client, fabric: StubFabric) -> None:
+    answer = client.ask("/v1/switches/9/release", "POST")
+    assert json.loads(answer.body) == {"dpid": "0000000000000009", "flows": 300, "groups": 7}
+    assert fabric.switches.released == [9]
+
+
 def test_confirm_releases_and_says_what(client: Client, fabric: StubFabric) -> None:
     fabric.switches.rows = [session_row(1, "n1", State.READY, held_removals=31)]
     fabric.source.now = type(fabric.source.now)("x", held=((Kind.SERVICE, "default/web"),))
@@ -227,6 +258,32 @@ def test_metrics_are_prometheus_text_with_what_matters(client: Client, fabric: S
     sent = {sample.labels["datapath"]: sample.value for sample in found["signalbox_switch_flow_mods_sent"].samples}
     assert sent["0000000000000001"] == 300
     assert found["signalbox_switch_flow_mods_sent"].type == "counter"
+
+
+def test_metrics_count_what_is_known_of_neighbours(client: Client, fabric: StubFabric) -> None:
+    routers = {ip: neighbor_key("n1", parse_ip(ip)) for ip in ("192.168.77.1", "fd00:77::1")}
+    fabric.compiler.run(
+        [
+            Change(Kind.NEIGHBOR, routers["192.168.77.1"], Neighbor(0xFE0000007701)),
+            Change(Kind.NEIGHBOR, routers["fd00:77::1"], Neighbor(0xFE0000007701, reachable=False)),
+        ]
+    )
+    found = {family.name: family for family in text_string_to_metric_families(client.ask("/metrics").text)}
+    states = {(one.labels["kind"], one.labels["state"]): one.value for one in found["signalbox_neighbors"].samples}
+    assert states == {("router", "known"): 1, ("router", "unreachable"): 1, ("router", "unknown"): 4}
+    sources = {one.labels["source"]: one.value for one in found["signalbox_peer_macs"].samples}
+    assert sources == {"switch": 1, "annotation": 2}
+    assert found["signalbox_neighbor_questions"].samples[0].value == 20
+    assert found["signalbox_neighbor_answers"].samples[0].value == 18
+
+
+def test_metrics_count_peers_that_have_to_be_asked() -> None:
+    fabric = StubFabric(
+        Change(Kind.NEIGHBOR, "n2", Neighbor(0xAA0000000002)), settings=Settings(mac_sources=(MacSource.NEIGHBOR,))
+    )
+    found = {family.name: family for family in text_string_to_metric_families(Client(fabric).ask("/metrics").text)}
+    states = {(one.labels["kind"], one.labels["state"]): one.value for one in found["signalbox_neighbors"].samples}
+    assert states == {("router", "unknown"): 6, ("peer", "known"): 1, ("peer", "unknown"): 2}
 
 
 def test_a_long_list_leaves_in_pieces_and_pauses_between_rows() -> None:
