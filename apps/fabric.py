@@ -17,8 +17,8 @@ from time import monotonic, perf_counter
 from ryu.base import app_manager
 from ryu.lib import hub
 
-from apps import assembly, settings
-from apps.evidence import peer_macs
+from apps import assembly, evidence, settings
+from apps.neighbors import Neighbors
 from apps.ports import local_named
 from controller.fleet import Fleet
 from controller.hub import Bell, Gate, Slices
@@ -28,8 +28,8 @@ from controller.reject import Refuser
 from controller.session import Hooks
 from controller.switches import Switches
 from pipelines.compiler import Compiler
-from pipelines.derived import Derived
 from pipelines.features import NUMBERS
+from pipelines.features.neighbors import WATCH_PEERS, WATCH_ROUTERS
 from pipelines.features.services import REJECTING
 from pipelines.model import Change, Kind, Port, Problem, port_key
 
@@ -58,13 +58,15 @@ class Fabric(app_manager.RyuApp):
         self.compiler = Compiler()
         self.fleet = Fleet(pause=Slices())
         self.fleet.in_sync = lambda: self.source.status().complete
-        refuser = Refuser()
+        self.refuser = Refuser()
+        self.neighbors = Neighbors(self.compiler.facts, self.compiler.units, self.apply)
+        answering = dict.fromkeys(REJECTING, self.refuser) | dict.fromkeys((WATCH_ROUTERS, WATCH_PEERS), self.neighbors)
         hooks = Hooks(
             observe=self.observe,
             ports_changed=lambda node, changes: self.apply(local_named(changes)),
-            packet_in=dict.fromkeys((NUMBERS[name] for name in REJECTING), refuser),
+            packet_in={NUMBERS[name]: handler for name, handler in answering.items()},
+            state_changed=self.neighbors.session_changed,
         )
-        self.refuser = refuser
         self.switches = Switches(self.fleet, self.config.switch_settings(), hooks)
         try:
             self.listener = Listener(self.config.ofp_address, self.switches, tls)
@@ -83,6 +85,7 @@ class Fabric(app_manager.RyuApp):
         hub.spawn(self._compile_for_ever)
         hub.spawn(self._watch_stalls)
         hub.spawn(self._follow_for_ever)
+        hub.spawn(self.neighbors.run)
         self.listener.start()
         LOG.info("switches may connect to %s:%d; cluster from %s", *self.listener.address, self.config.source)
         return super().start()
@@ -108,8 +111,9 @@ class Fabric(app_manager.RyuApp):
         known = {change.key for change in changes}
         gone = [key for key in self.compiler.facts.peek(Kind.PORT) if key.startswith(f"{node} ") and key not in known]
         changes += [Change(Kind.PORT, key, None) for key in gone]
-        changes += peer_macs(rows, self.compiler.facts)
-        self.apply(changes)
+        shown = evidence.macs(node, rows, self.compiler.facts)
+        self.neighbors.recall(shown)
+        self.apply([*changes, *shown])
         mine = self._submitted
         while self._published < mine:
             self._gate.wait()
@@ -128,7 +132,7 @@ class Fabric(app_manager.RyuApp):
 
     def problems(self) -> list[Problem]:
         """What a person should mend: in the objects, in what could not be encoded, in what switches refused."""
-        found = self.compiler.problems()
+        found = self.compiler.problems() + self.neighbors.problems()
         found += [
             Problem(unit.feature, unit.key, "flows", reason) for unit, reason in sorted(self.fleet.errors.items())
         ]
@@ -157,6 +161,7 @@ class Fabric(app_manager.RyuApp):
                 hub.sleep(1)
                 self._bell.ring()
             self.switches.forget(deleted)
+            self.neighbors.forget(deleted)
 
     def _settle_settings(self) -> None:
         self.compiler.submit([Change(Kind.SETTINGS, "", self.config.fabric_settings(self._complete))])
@@ -176,26 +181,17 @@ class Fabric(app_manager.RyuApp):
             except StopIteration as end:
                 revision = end.value
             self.fleet.publish(revision, NUMBERS)
+            self.neighbors.follow(revision)
             self.compile_seconds = perf_counter() - began
             self.compilations += 1
-            self._retire_evidence()
+            if outdated := evidence.outdated(self.compiler.facts):
+                self.apply(outdated)
         if self._synced and not self.fleet.ready:
             self.fleet.declare_ready()
             gc.freeze()
             LOG.info("first revision compiled: %d units", len(self.compiler.units))
         self._published = taken
         self._gate.notify()
-
-    def _retire_evidence(self) -> None:
-        """What read-back showed counts only until something better is known: the result must not depend on history."""
-        networks = self.compiler.facts.peek(Derived.NODE_NETWORK)
-        better = [
-            Change(Kind.EVIDENCE, node, None)
-            for node in self.compiler.facts.peek(Kind.EVIDENCE)
-            if node in networks and networks[node].mac and networks[node].mac.source != "read-back"
-        ]
-        if better:
-            self.apply(better)
 
     def _follow_for_ever(self) -> None:
         while True:

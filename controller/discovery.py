@@ -48,15 +48,14 @@ class Target(Struct, frozen=True):
     """An address whose MAC is wanted. `key` says for whom.
 
     `circle`: who may ask, see `Discovery.join`. `owner`: the node that has the address, which does not ask itself.
-    `hint`: a MAC that was in force before anything was known; it is asked, and believed when it answers.
+    `rank`: 0 for the preferred one of several next hops.
     """
 
     key: str
     ip: Ip
     circle: str
     owner: str = ""
-    rank: int = 0  # 0 is preferred
-    hint: int | None = None
+    rank: int = 0
 
 
 class Question(NamedTuple):
@@ -96,7 +95,7 @@ class Standing(NamedTuple):
 class _State:
     def __init__(self, target: Target) -> None:
         self.target = target
-        self.mac = target.hint
+        self.mac: int | None = None
         self.reachable = True
         self.confirmed: float | None = None  # when `mac` last answered
         self.unanswered = 0
@@ -151,6 +150,19 @@ class Discovery:
         if self._by_address.get((target.circle, target.ip)) == target.key:
             del self._by_address[target.circle, target.ip]
         self._waiting.get(target.circle, set()).discard(target.key)
+
+    def forget(self, key: str, now: float) -> None:
+        """What is known of a target; it is asked again."""
+        state = self._states.get(key)
+        if state is not None:
+            self.follow(key, None, now)
+            self.follow(key, state.target, now)
+
+    def hint(self, key: str, mac: int) -> None:
+        """A MAC that was in force before anything was known: it is asked first, and believed when it answers."""
+        state = self._states.get(key)
+        if state is not None and state.mac is None:
+            state.mac = mac
 
     def join(self, node: str, circles: Iterable[str], now: float) -> None:
         """A node can ask, for the targets of these circles."""
@@ -264,12 +276,12 @@ class Discovery:
 
     # --- hearing ----------------------------------------------------------------------------------------------
 
-    def heard(self, node: str, own_mac: int, circles: Iterable[str], claim: Claim, now: float) -> Step:
-        """A node whose uplink has `own_mac`, and which is in these circles, has heard a claim.
+    def heard(self, node: str, own_mac: int, claim: Claim, now: float) -> Step:
+        """A node that can ask, and whose uplink has `own_mac`, has heard a claim.
 
         `claim.answer`: whether it answers a question of this node, going by the addresses it was sent to.
         """
-        for circle in circles:
+        for circle in self._joined.get(node, ()):
             state = self._states.get(self._by_address.get((circle, claim.ip), ""))
             if state is not None and state.target.owner != node:
                 self._hear(state, node, own_mac, claim, now)

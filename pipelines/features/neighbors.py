@@ -24,6 +24,7 @@ from pipelines.view import NodeView, SegmentView
 
 _INSIDE = (Entered.POD, Entered.GATEWAY)
 _ND = (f.IP6, f.IP_PROTO.eq(f.ICMP6))
+WATCH_ROUTERS, WATCH_PEERS = "neighbors.watch_routers", "neighbors.watch_peers"  # who is asked follows from them
 WATCHED_BYTES = 128  # an ARP message has 42, an advertisement with its option 86
 NA_FLAGS = 0x60000000  # solicited, override (RFC 4861); a node's SNAT address is no router
 
@@ -145,6 +146,6 @@ def _watched(ip: Ip) -> Iterator[Flow]:
 FEATURES = (
     Feature("neighbors.node", 6, ScopeKind.NODE, Derived.NODE_NETWORK, node_neighbors),
     Feature("neighbors.pod", 7, ScopeKind.NODE, Derived.LOCAL_POD, pod_neighbors),
-    Feature("neighbors.watch_routers", 33, ScopeKind.NODE, Derived.ROUTER, watched_routers),
-    Feature("neighbors.watch_peers", 34, ScopeKind.SEGMENT, Derived.NODE_NETWORK, watched_peers),
+    Feature(WATCH_ROUTERS, 33, ScopeKind.NODE, Derived.ROUTER, watched_routers),
+    Feature(WATCH_PEERS, 34, ScopeKind.SEGMENT, Derived.NODE_NETWORK, watched_peers),
 )

@@ -1,5 +1,6 @@
 """When is asked and what is believed, with a link that is made up and a clock that is a number."""
 
+import itertools
 import random
 from collections.abc import Callable
 from time import perf_counter
@@ -45,8 +46,7 @@ class Link:
             self.hear(node, claim)
 
     def hear(self, node: str, claim: Claim) -> None:
-        circles = (node, SEGMENT)
-        self._take(self.discovery.heard(node, OWN[node], circles, claim, self.now))
+        self._take(self.discovery.heard(node, OWN[node], claim, self.now))
 
     def say(self, ip: Ip, mac: int, node: str = "n1", answer: bool = False) -> None:
         self.hear(node, Claim(ip, mac, answer, HERE, OWN[node]))
@@ -66,7 +66,9 @@ class Link:
 
     def route(self, ip: Ip = ROUTER, node: str = "n1", rank: int = 0, hint: int | None = None) -> str:
         key = f"{node} {ip}"
-        self.discovery.follow(key, Target(key, ip, node, rank=rank, hint=hint), self.now)
+        self.discovery.follow(key, Target(key, ip, node, rank=rank), self.now)
+        if hint is not None:
+            self.discovery.hint(key, hint)
         return key
 
     def problem(self, key: str = f"n1 {ROUTER}") -> str:
@@ -91,7 +93,7 @@ def known(mac: int = OLD, timing: Timing | None = None) -> Link:
 
 def intervals(link: Link) -> list[float]:
     times = [at for at, _ in link.asked]
-    return [round(b - a, 1) for a, b in zip(times, times[1:], strict=False)]
+    return [round(b - a, 1) for a, b in itertools.pairwise(times)]
 
 
 def test_who_is_asked_and_answers_is_known_within_half_a_second() -> None:

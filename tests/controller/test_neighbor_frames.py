@@ -1,5 +1,7 @@
 """Frames of ARP and neighbour discovery, checked against Scapy; and frames that nobody should send."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,13 +34,13 @@ def asked(family: int, known: str | None = None) -> Packet:
     return packet
 
 
-def arp(**fields: object) -> bytes:
-    told = {"op": 2, "hwsrc": ROUTER_MAC, "psrc": ROUTER[4], "hwdst": OUR_MAC, "pdst": OURS[4]} | fields
+def arp(**fields: Any) -> bytes:
+    told: dict[str, Any] = {"op": 2, "hwsrc": ROUTER_MAC, "psrc": ROUTER[4], "hwdst": OUR_MAC, "pdst": OURS[4]} | fields
     return bytes(Ether(src=ROUTER_MAC, dst=OUR_MAC) / ARP(**told))
 
 
-def advertised(*extra: Packet, ip: dict[str, object] | None = None, **fields: object) -> bytes:
-    told = {"tgt": ROUTER[6], "R": 1, "S": 1, "O": 1} | fields
+def advertised(*extra: Packet, ip: dict[str, Any] | None = None, **fields: Any) -> bytes:
+    told: dict[str, Any] = {"tgt": ROUTER[6], "R": 1, "S": 1, "O": 1} | fields
     packet = Ether(src=ROUTER_MAC, dst=OUR_MAC) / IPv6(**{"src": ROUTER[6], "dst": OURS[6], "hlim": 255} | (ip or {}))
     packet /= ICMPv6ND_NA(**told)
     for each in extra:
