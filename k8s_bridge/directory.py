@@ -22,7 +22,7 @@ from k8s_bridge.guard import SECOND_LIST_AFTER, Guard, Trust
 from k8s_bridge.manifests import FileReading, Reading, file_problem, found_files, merge, parse_file
 from k8s_bridge.mirror import Mirror
 from k8s_bridge.slices import Slices
-from k8s_bridge.source import KINDS, LOG, Sink, SourceStatus, log_held
+from k8s_bridge.source import KINDS, Sink, SourceStatus, log_difference, log_held
 from pipelines.model import Change, Kind, Problem, Value
 
 POLL_SECONDS = 0.2
@@ -147,11 +147,9 @@ class DirectorySource:
         self._readings[name] = reading
 
     def _publish(self, trust: Trust) -> None:
-        known_problems = set(self._merged.problems)
+        known = self._merged.problems
         self._merged = merge(self._readings, self._pause)
-        for problem in self._merged.problems:
-            if problem not in known_problems:
-                LOG.warning("%s", problem)
+        log_difference(known, self._merged.problems)
         listings: dict[Kind, dict[str, Value]] = {kind: {} for kind in KINDS}
         for (kind, key), value in self._merged.values.items():
             listings[kind][key] = value
@@ -174,10 +172,13 @@ class DirectorySource:
             self._sink.apply(changes)
 
     def _note(self, problem: Problem | None) -> None:
-        """Remember the directory's own state; a new trouble is logged once."""
-        if problem is not None and problem != self._trouble:
-            LOG.warning("%s", problem)
+        """Remember the directory's own state; a new trouble is logged once, and when it is over."""
+        log_difference(_listed(self._trouble), _listed(problem))
         self._trouble = problem
+
+
+def _listed(problem: Problem | None) -> tuple[Problem, ...]:
+    return () if problem is None else (problem,)
 
 
 def _stamp(path: Path) -> Stamp | None:

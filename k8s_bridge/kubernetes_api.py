@@ -16,7 +16,7 @@ from k8s_bridge.guard import Guard
 from k8s_bridge.listing import Event, Listing, list_kind, watch_kind
 from k8s_bridge.mirror import Mirror
 from k8s_bridge.slices import Slices
-from k8s_bridge.source import KINDS, LOG, Sink, SourceStatus, log_held, log_problems
+from k8s_bridge.source import KINDS, LOG, ProblemLog, Sink, SourceStatus, log_difference, log_held
 from pipelines.model import Change, Kind, Problem
 
 Spawn = Callable[[Callable[[], None]], object]
@@ -48,6 +48,7 @@ class KubernetesSource:
         self._clock = clock
         self._servers = connect(settings) if servers is None else servers
         self._mirror = Mirror(Guard(second_list_after=settings.second_list_after))
+        self._problem_log = ProblemLog()
         self._one_at_a_time = threading.Lock()  # the mirror and the sink, between the kinds
         self._listed: set[Kind] = set()
         self._running = 0
@@ -134,7 +135,7 @@ class KubernetesSource:
         if event.object is None:
             return
         if not event.object.key:
-            log_problems([], event.object.problems)
+            log_difference((), event.object.problems)
             return
         with self._one_at_a_time:
             self._deliver(self._mirror.put(kind, event.object.key, event.object.value))
@@ -152,7 +153,8 @@ class KubernetesSource:
                     self._sink.synced()
 
     def _deliver(self, changes: list[Change], problems: tuple[Problem, ...] = ()) -> None:
-        log_problems(changes, problems)
+        self._problem_log.note(changes)
+        log_difference((), problems)
         if changes:
             self._sink.apply(changes)
 

@@ -72,10 +72,32 @@ def log_held(held: Collection[tuple[Kind, str]]) -> None:
         LOG.warning("%d removals are held until a second list agrees or `signalbox confirm`: %s …", len(held), some)
 
 
-def log_problems(changes: Iterable[Change], others: Iterable[Problem] = ()) -> None:
-    """One warning per problem, at the moment when its object changes: not again at every resync."""
-    for change in changes:
-        for problem in value_problems(change.value):
-            LOG.warning("%s", problem)
-    for problem in others:
-        LOG.warning("%s", problem)
+MOST_LINES = 50  # about problems, at once: a slip in one place may be the problem of thousands
+
+
+def log_difference(before: Collection[Problem], now: Collection[Problem]) -> None:
+    """One warning for each new problem, and one line for each that is no more."""
+    new, gone = set(now).difference(before), set(before).difference(now)
+    for words, level, found in (("", logging.WARNING, new), ("mended: ", logging.INFO, gone)):
+        for problem in sorted(found, key=str)[:MOST_LINES]:
+            LOG.log(level, "%s%s", words, problem)
+        if len(found) > MOST_LINES:
+            LOG.log(level, "%s%d problems more, see /v1/problems", words, len(found) - MOST_LINES)
+
+
+class ProblemLog:
+    """What was said about objects, so that nothing is said twice, and it is said when a problem is no more."""
+
+    def __init__(self) -> None:
+        self._said: dict[tuple[Kind, str], tuple[Problem, ...]] = {}
+
+    def note(self, changes: Iterable[Change]) -> None:
+        before: list[Problem] = []
+        now: list[Problem] = []
+        for kind, key, value in changes:
+            before += self._said.pop((kind, key), ())
+            if problems := value_problems(value):
+                self._said[kind, key] = problems
+                now += problems
+        if before or now:
+            log_difference(before, now)
