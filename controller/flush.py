@@ -6,11 +6,11 @@ service address and endpoint, in the service zone only; after a read-back, when 
 the service addresses in the flows that were read. TCP is left alone: its ends notice by themselves.
 
 Open vSwitch 3.1 may leave entries behind a flush that does not name the client, so it is repeated, and once
-more a second later for connections that were committed by packets still on their way. A flush is executed
-for a slave too, so only a session that is master may call this.
+more a second later for connections that were committed by packets still on their way: those that are not
+allowed then either. A flush is executed for a slave too, so only a session that is master may call this.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from controller import encode, readback
 from controller.connection import Connection
@@ -25,6 +25,9 @@ from pipelines.unit import Scope, Tuple
 REPEATS = 3
 GROUP_ACTION = bytes((0, 22, 0, 8))  # as it begins in a flow's instructions: a cheap sieve
 
+Flushed = Mapping[Tuple, Collection[Tuple] | None]
+"""What is flushed, and the connections that it stands for, as far as they are known. None: whether allowed or not."""
+
 
 def gone(
     steps: Iterable[Step],
@@ -32,14 +35,14 @@ def gone(
     scopes: Collection[Scope],
     kept: Iterable[Installed],
     pause: Callable[[], None] = lambda: None,
-) -> set[Tuple]:
+) -> Flushed:
     """What these steps no longer allow; all of a frontend at once where nothing of it is allowed any more.
 
     `kept`: what the switch holds of units that it refused to change.
     """
     still = {connection for installed in kept for connection in installed.allowed}
     served = {frontend_of(connection) for connection in still}
-    found = set()
+    found: dict[Tuple, set[Tuple]] = {}
     for step in steps:
         if step.old is None or (step.new is not None and step.new.allowed == step.old.allowed):
             continue
@@ -47,7 +50,28 @@ def gone(
             if connection.protocol not in FLUSHED or connection in still or fleet.allows(scopes, connection):
                 continue
             whole = frontend_of(connection)
-            found.add(connection if whole in served or fleet.serves(scopes, connection) else whole)
+            flushed = connection if whole in served or fleet.serves(scopes, connection) else whole
+            found.setdefault(flushed, set()).add(connection)
+        pause()
+    return found
+
+
+def once_more(
+    flushed: Flushed,
+    fleet: Fleet,
+    scopes: Collection[Scope],
+    kept: Iterable[Installed],
+    pause: Callable[[], None] = lambda: None,
+) -> set[Tuple]:
+    """What of it is not allowed now either: connections that became allowed again were begun anew since then."""
+    still = {connection for installed in kept for connection in installed.allowed}
+    served = {frontend_of(connection) for connection in still}
+    found = set()
+    for one, connections in flushed.items():
+        if connections is None or (frontend_of(one) not in served and not fleet.serves(scopes, one)):
+            found.add(one)
+        else:
+            found |= {each for each in connections if each not in still and not fleet.allows(scopes, each)}
         pause()
     return found
 

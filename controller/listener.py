@@ -25,12 +25,12 @@ PIECE = 1 << 14  # bytes: one TLS record
 
 
 class TlsStream:
-    """TLS on the server's side of a green socket."""
+    """TLS over a green socket, on the server's side or on the client's."""
 
-    def __init__(self, sock: GreenSocket, context: ssl.SSLContext) -> None:
+    def __init__(self, sock: GreenSocket, context: ssl.SSLContext, server_side: bool = True) -> None:
         self._socket = sock
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side)
         self._sending = Semaphore()
 
     def handshake(self) -> None:

@@ -39,6 +39,7 @@ class Writer:
         self.exceptions: dict[UnitKey, Refusal] = {}
         self.flow_mods_sent = self.group_mods_sent = self.bundles_committed = 0
         self.master = False
+        self._scopes: Collection[Scope] = ()
         self._connection = connection
         self._fleet = fleet
         self._settings = settings
@@ -80,13 +81,17 @@ class Writer:
             self.exceptions = {unit: refusal for unit, refusal in self.exceptions.items() if unit not in tried}
         self.exceptions |= refused
         done = whole if removing else whole.without_removals()
-        self._flush(self._not_allowed_any_more(steps, scopes, done))
+        self._scopes = scopes
+        self._flush(self._not_allowed_any_more(steps, done))
         return done
 
-    def _not_allowed_any_more(self, steps: Sequence[Step], scopes: Collection[Scope], done: Round) -> set[Tuple]:
-        gone = flush.gone(steps, self._fleet, scopes, self._held(), self._slices)
+    def _not_allowed_any_more(self, steps: Sequence[Step], done: Round) -> flush.Flushed:
+        gone = flush.gone(steps, self._fleet, self._scopes, self._held(), self._slices)
         read = next((step.old for step in steps if step.unit is None), None)
-        return gone if read is None else gone | flush.forgotten(read, done)
+        if read is None:
+            return gone
+        served = {one: self._fleet.serves(self._scopes, one) for one in flush.forgotten(read, done)}
+        return {**gone, **{one: None if now else () for one, now in served.items()}}
 
     def _from_what_is_held(self, step: Step) -> Step:
         if step.unit in self.exceptions:
@@ -164,7 +169,7 @@ class Writer:
         except Refused as refused:
             LOG.error("switch at %s: %s", self._connection.peer, refused)
 
-    def _flush(self, connections: Collection[Tuple]) -> None:
+    def _flush(self, connections: flush.Flushed) -> None:
         if connections:
             self._flush_now(connections)
             eventlet.spawn_after(self._settings.flush_again, self._flush_later, connections)
@@ -174,10 +179,10 @@ class Writer:
             self._connection.send(chunk)
             self._slices()
 
-    def _flush_later(self, connections: Collection[Tuple]) -> None:
+    def _flush_later(self, connections: flush.Flushed) -> None:
         if self.master and self._connection.ended is None:
             try:
-                self._flush_now(connections)
+                self._flush_now(flush.once_more(connections, self._fleet, self._scopes, self._held(), self._slices))
             except (ConnectionLost, TimedOut) as end:
                 LOG.info("switch at %s: not flushed once more: %s", self._connection.peer, end)
 

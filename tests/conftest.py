@@ -1,7 +1,7 @@
-"""What every test shares: options, Hypothesis profiles, and the rule that a full run skips nothing."""
+"""What every test shares: options, Hypothesis profiles, a clock, and the rule that a full run skips nothing."""
 
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 
 import hypothesis
 import pytest
@@ -26,3 +26,12 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
         report.outcome = "failed"
         report.longrepr = f"{item.nodeid} was skipped, which a full run forbids: {reason}"
     return report
+
+
+@pytest.fixture(scope="module")
+def own_time() -> Iterator[None]:
+    """For tests of switches that are all in this process: see tests/controller/clock.py."""
+    from tests.controller.clock import only_waiting_takes_time  # late: most tests do without eventlet
+
+    with only_waiting_takes_time():
+        yield

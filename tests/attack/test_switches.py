@@ -15,6 +15,8 @@ from pipelines.actions import LOCAL_PORT
 from pipelines.model import Change, Kind, Port
 from tests.controller.world import World, key, member, route, switch, until
 
+pytestmark = pytest.mark.usefixtures("own_time")
+
 FLOW_DESC = 1
 OWN = 0x5B << 56
 
@@ -75,7 +77,7 @@ def test_read_back_that_cannot_be_read_ends_its_connection_and_says_why(
 
 
 def test_read_back_without_end_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "LARGEST_REPLY", 1 << 20)
+    monkeypatch.setattr(connection, "LARGEST_REPLY", 1 << 22)
     part = b"".join(flow_row(number) for number in range(1000))
     world, other, liar = World(), switch(1), Liar(2, [part], more=True)
     world.start({key("route", "a"): route("10.10.2.0")}, 1, 2)

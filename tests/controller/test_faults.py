@@ -23,6 +23,8 @@ from tests.controller.world import (
     until,
 )
 
+pytestmark = pytest.mark.usefixtures("own_time")
+
 BEFORE = {
     key("service", "a"): service(1, (10, 11)),
     key("service", "b"): service(2, (11,)),

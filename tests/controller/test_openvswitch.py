@@ -25,7 +25,7 @@ pytestmark = pytest.mark.ovs
 
 DPID = 0xAA
 SETTINGS = SwitchSettings(
-    patience=Patience(echo_interval=1, echo_timeout=5), audit_interval=0, flush_again=0.05, probe_timeout=1
+    patience=Patience(echo_interval=1, echo_timeout=20), audit_interval=0, flush_again=0.05, probe_timeout=1
 )
 UNITS = {
     key("service", "default/web"): service(1, (10, 11)),
@@ -78,13 +78,13 @@ class Served(World):
         self.await_state(switch, state)
 
     def await_state(self, fake, state=State.READY):
-        until(lambda: self.connected(fake) and self.row(fake).state is state, 15)
+        until(lambda: self.connected(fake) and self.row(fake).state is state, 60)
 
     def audited(self, switch):
         """The drift that an audit finds now: everything is read back and compared byte by byte."""
         before = self.row(switch).audits, self.row(switch).drift
         self.session(switch).audit()
-        until(lambda: self.row(switch).audits > before[0], 15)
+        until(lambda: self.row(switch).audits > before[0], 60)
         now = self.row(switch).drift
         return {kind: now[kind] - before[1].get(kind, 0) for kind in now if now[kind] != before[1].get(kind, 0)}
 
@@ -231,7 +231,7 @@ def test_switch_of_another_version_is_told_what_to_set(world, switch, caplog):
     world.publish(UNITS, {DPID: member("n1")})
     world.fleet.declare_ready()
     switch.point_at(world)
-    until(lambda: "protocols=OpenFlow15" in caplog.text, 10)
+    until(lambda: "protocols=OpenFlow15" in caplog.text)
     assert "speaks OpenFlow 1.3" in caplog.text
     switch.vsctl("set", "bridge", "br0", "protocols=OpenFlow15")
     world.await_state(switch)

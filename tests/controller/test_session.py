@@ -2,6 +2,7 @@
 
 import eventlet
 import pytest
+from msgspec.structs import replace
 
 from controller.fake import FakePort
 from controller.session import Hooks, State
@@ -11,6 +12,7 @@ from pipelines.flow import Flow
 from pipelines.model import Change, Kind, Port
 from pipelines.unit import FLEET, Unit
 from tests.controller.world import (
+    QUICK,
     SEGMENT,
     World,
     endpoint,
@@ -23,6 +25,8 @@ from tests.controller.world import (
     switch,
     until,
 )
+
+pytestmark = pytest.mark.usefixtures("own_time")
 
 UNITS = {
     key("service", "default/web"): service(1, (10, 11)),
@@ -258,10 +262,6 @@ def _desc(port):
 
 
 def test_observed_switch_is_read_and_not_written():
-    from msgspec.structs import replace
-
-    from tests.controller.world import QUICK
-
     world, fake = World(replace(QUICK, observe_nodes=frozenset({"n1"}))), switch()
     world.start(UNITS, 1)
     world.connect(fake, State.OBSERVING)
@@ -324,6 +324,30 @@ def test_connections_that_are_no_longer_allowed_are_flushed_repeatedly_and_once_
     world.settle(fake)
     eventlet.sleep(0.1)
     assert len(fake.flushed) == 6, "another unit allows it still"
+
+
+@pytest.mark.parametrize("between", [(), (10, 11), (10,), (13,)])
+@pytest.mark.parametrize("at_first", [(), (12,)])
+def test_second_flush_leaves_alone_what_is_allowed_again_by_then(at_first, between):
+    """What began anew in that second must not be broken; what was under way to the old endpoints must not stay."""
+    world, fake = World(replace(QUICK, flush_again=1)), switch()
+    web = key("service", "web")
+    world.start({web: service(1, (10, 11, *at_first), flushed=True)}, 1)
+    world.connect(fake)
+    world.publish({web: service(1, at_first, flushed=True) if at_first else None})
+    world.settle(fake)
+    until(lambda: len(fake.flushed) == (6 if at_first else 3))
+    fake.flushed.clear()
+    kept = {*at_first, *between}
+    world.publish({web: service(1, kept, flushed=True) if kept else None})
+    world.settle(fake)
+    eventlet.sleep(2)
+    if kept:
+        named = {n for n in range(9, 14) for body in fake.flushed if parse_ip(f"10.10.0.{n}").value.to_bytes(4) in body}
+        assert named == {10, 11} - kept
+    else:
+        assert len(set(fake.flushed)) == 1
+        assert parse_ip("10.96.0.1").value.to_bytes(4) in fake.flushed[0]
 
 
 def test_service_that_is_gone_is_flushed_as_a_whole():

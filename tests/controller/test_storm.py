@@ -1,11 +1,14 @@
 """Changes, faults and lost connections in any order: the end is what is wanted last."""
 
 import eventlet
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from controller.fake import Fault
 from tests.controller.world import SEGMENT, World, endpoint, key, member, route, service, switch, until
+
+pytestmark = pytest.mark.usefixtures("own_time")
 
 NAMES = st.sampled_from(("a", "b", "c"))
 
@@ -36,7 +39,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=400, suppress_health_check=[HealthCheck.too_slow])
 @given(STEPS)
 def test_any_order_of_changes_and_faults_ends_with_what_is_wanted(steps):
     world, fake = World(log_steps=4), switch()
