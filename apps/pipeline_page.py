@@ -93,6 +93,7 @@ def _picture() -> Iterator[str]:
     for table in TABLES.values():
         yield from (f"  t{table.id} --> t{target}" for target in table.goes)
         yield from (f"  t{table.id} -.-> t{target}" for target in table.calls)
+        yield from (f"  t{table.id} -. learns .-> t{target}" for target in table.learns)
     yield from (
         f"  classDef {stage.name} fill:{colour},stroke:#475569,color:#0f172a" for stage, colour in COLOURS.items()
     )
@@ -120,6 +121,8 @@ def _tables(rows: list[Row]) -> Iterator[str]:
         yield f"- goes to: {_table_names(table.goes)}"
         if table.calls:
             yield f"- calls and comes back: {_table_names(table.calls)}"
+        if table.learns:
+            yield f"- writes flows into: {_table_names(table.learns)}"
         yield f"- when nothing matches: {_miss(table)}"
         yield ""
         yield from _flows(by_table.get(table.id, []))

@@ -17,7 +17,7 @@ from msgspec import Meta, Struct
 from apps import forms
 from k8s_bridge.documents import BrokenFile, documents
 from pipelines.addresses import BITS, Cidr, parse_cidr, parse_ip
-from pipelines.model import EgressMode, MacSource, Settings, TrafficMode, Tunnel
+from pipelines.model import EgressMode, MacSource, ReplyPath, Settings, TrafficMode, Tunnel
 
 if TYPE_CHECKING:
     from controller.settings import SwitchSettings
@@ -138,10 +138,29 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     no_masquerade: Annotated[
         tuple[str, ...],
         _means(
-            "Prefixes outside that pods reach with their own address, beside podCIDRs and nodes. With "
-            "`egress: gateway` the host masquerades, and has to be told the same."
+            "Prefixes outside that pods reach with their own address, beside podCIDRs and nodes: by the router, and "
+            "while its MAC is not known by gw0, where the host's masquerading has to leave them alone too."
         ),
     ] = ()
+    reply_path: Annotated[
+        ReplyPath,
+        _means(
+            "Where a switch keeps the MAC that a client outside was last seen at, its own or a router's, for replies: "
+            "`learn` in flows that it learns, one for each client; `label` in the connection, which costs something "
+            "for each packet and nothing for each client."
+        ),
+    ] = DEFAULTS.reply_path
+    reply_idle_timeout: Annotated[
+        int, Meta(ge=0, le=65535), _means("Seconds without a reply after which such a flow goes; 0: never.")
+    ] = DEFAULTS.reply_idle_timeout
+    reply_hard_timeout: Annotated[
+        int, Meta(ge=0, le=65535), _means("Seconds without a packet of the client after which it goes; 0: never.")
+    ] = DEFAULTS.reply_hard_timeout
+    reply_limit: Annotated[
+        int,
+        Meta(ge=0, le=1_000_000),
+        _means("Most such flows of one family on one switch; further clients are served as with `label`. 0: no limit."),
+    ] = DEFAULTS.reply_limit
     service_cidrs: Annotated[tuple[str, ...], _means("Ranges of ClusterIPs, beside those of ServiceCIDR objects.")] = ()
     virtual_ip4: Annotated[
         str, _means("IPv4 address that a pod sees as its peer when a service leads it to itself. Not used elsewhere.")
@@ -188,6 +207,10 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
             no_masquerade=tuple(parse_cidr(text) for text in self.no_masquerade),
             snat_ports=forms.parse_ports(self.snat_ports),
             uplink_mtu=self.uplink_mtu,
+            reply_path=self.reply_path,
+            reply_idle_timeout=self.reply_idle_timeout,
+            reply_hard_timeout=self.reply_hard_timeout,
+            reply_limit=self.reply_limit,
             virtual_ip4=parse_ip(self.virtual_ip4),
             virtual_ip6=parse_ip(self.virtual_ip6),
             endpoints_per_service_port=self.endpoints_per_service_port,

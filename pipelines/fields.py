@@ -253,11 +253,13 @@ def _part(name: str, field: Field, low: int, bits: int, first: int = 0, last: in
 # reg0 and ct_mark have the same layout in bits 0–11, so that a connection remembers what one move stores.
 ENTERED_BY = _part("ENTERED_BY", REGS[0], 0, 4)
 SERVICE = _part("SERVICE", REGS[0], 4, 1)  # in request direction of a service connection
+LEARNED = _part("LEARNED", REGS[0], 5, 1)  # table reply_path knows the way back to the client
 SNAT_KIND = _part("SNAT_KIND", REGS[0], 8, 4)
-CONNECTION_FACTS = Part("CONNECTION_FACTS", REGS[0], 0, 12, 0, 255)  # the three above at once
+CONNECTION_FACTS = Part("CONNECTION_FACTS", REGS[0], 0, 12, 0, 255)  # the four above at once
 TO_NODE = _part("TO_NODE", REGS[0], 12, 1, 20, 41)  # destination is an address of this node, before translation
 OWN_SOURCE = _part("OWN_SOURCE", REGS[0], 13, 1)  # a host packet with an address of this node as source
 TOO_BIG = _part("TOO_BIG", REGS[0], 14, 1, 100, 102)  # for the tunnel
+OUTSIDE = _part("OUTSIDE", REGS[0], 15, 1, 30, 44)  # came by the uplink, from no node and no pod
 PLACE = _part("PLACE", REGS[0], 16, 4, 42, 69)
 EGRESS = _part("EGRESS", REGS[0], 20, 4, 70, 110)
 OUT_PORT = _part("OUT_PORT", REGS[1], 0, 32, 70, 110)
@@ -269,6 +271,7 @@ CLIENT_MAC = _part("CLIENT_MAC", XREGS[4], 0, 48)  # source MAC as the packet en
 
 CT_ENTERED_BY = _part("CT_ENTERED_BY", CT_MARK, 0, 4)
 CT_SERVICE = _part("CT_SERVICE", CT_MARK, 4, 1)
+CT_LEARNED = _part("CT_LEARNED", CT_MARK, 5, 1)
 CT_SNAT_KIND = _part("CT_SNAT_KIND", CT_MARK, 8, 4)
 CT_CONNECTION_FACTS = Part("CT_CONNECTION_FACTS", CT_MARK, 0, 12, 0, 255)
 CT_CLIENT_MAC = _part("CT_CLIENT_MAC", CT_LABEL, 0, 48)

@@ -183,6 +183,13 @@ class EgressMode(StrEnum):
     DIRECT = "direct"
 
 
+class ReplyPath(StrEnum):
+    """Where a switch keeps the MAC that clients beyond the cluster were last seen at."""
+
+    LEARN = "learn"  # in flows that it learns, one for each client, and beyond their limit as with `label`
+    LABEL = "label"  # in the connection, written anew with every packet of the client
+
+
 class Settings(Struct, frozen=True, gc=False):
     """What an operator decided that changes flows, and how far the source of objects can be believed."""
 
@@ -195,6 +202,10 @@ class Settings(Struct, frozen=True, gc=False):
     no_masquerade: tuple[Cidr, ...] = ()  # destinations outside that pods reach with their own address
     snat_ports: tuple[int, int] = (61440, 65535)  # of node addresses, reserved on the host; first and last
     uplink_mtu: int = 1500  # bytes; of nodes whose annotation says nothing
+    reply_path: ReplyPath = ReplyPath.LEARN
+    reply_idle_timeout: int = 300  # seconds without a reply after which a learned flow goes; 0: never
+    reply_hard_timeout: int = 3600  # seconds without a request
+    reply_limit: int = 10_000  # learned flows of one family on one switch, 0: any number
     virtual_ip4: Ip = parse_ip("169.254.0.253")
     virtual_ip6: Ip = parse_ip("fd00:5b::fd")
     source_complete: bool = True  # False: objects may be missing that were there before the controller started

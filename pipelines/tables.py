@@ -11,7 +11,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from pipelines import fields as f
-from pipelines.actions import Action, CheckPktLarger, Ct, Goto, Move, Resubmit, SetField, ToGroup
+from pipelines.actions import Action, CheckPktLarger, Ct, Goto, Learn, LearnLoad, Move, Resubmit, SetField, ToGroup
 from pipelines.fields import Field, Item, Part
 from pipelines.flow import Bucket, Flow, match
 
@@ -36,7 +36,7 @@ class ContractError(ValueError):
 
 
 class Table(Struct, frozen=True, eq=False):
-    """`miss`: the table that a packet goes to when nothing matches, None to drop it."""
+    """`learns`: tables that flows here write into. `miss`: where a packet goes that nothing matches; None drops it."""
 
     id: int
     name: str
@@ -47,6 +47,7 @@ class Table(Struct, frozen=True, eq=False):
     goes: tuple[int, ...] = ()
     calls: tuple[int, ...] = ()
     miss: int | None = None
+    learns: tuple[int, ...] = ()
 
     def flow(self, priority: int, conditions: Iterable[Item], *actions: Action) -> Flow:
         """A flow of this table; no actions is drop. Raises ContractError, ValueError when conditions contradict."""
@@ -73,6 +74,11 @@ class Table(Struct, frozen=True, eq=False):
             self._reaches(action.table, self.goes)
         elif isinstance(action, Resubmit):
             self._reaches(action.table, self.calls)
+        elif isinstance(action, Learn):
+            self._reaches(action.table, self.learns)
+            if action.result is not None:
+                self._may_set(action.result)
+            BY_ID[action.table]._may_learn(action)
         elif isinstance(action, Ct):
             if action.table is not None:
                 self._reaches(action.table, self.goes)
@@ -80,6 +86,13 @@ class Table(Struct, frozen=True, eq=False):
                 self._check(part)
         elif isinstance(action, ToGroup) and not self.calls:
             raise ContractError(f"table {self.name} sends to no group")
+
+    def _may_learn(self, action: Learn) -> None:
+        for spec in action.specs:
+            if isinstance(spec, LearnLoad):
+                self._may_set(spec.field)
+            elif spec.field not in self.matches:
+                raise ContractError(f"table {self.name} does not match {spec.field.name}")
 
     def _may_set(self, target: Declared) -> None:
         if target not in self.sets:
@@ -98,7 +111,7 @@ _ETHERNET = _these(f.ETH_TYPE, f.ETH_SRC, f.ETH_DST)
 _IP = _these(f.ETH_TYPE, f.IP4_SRC, f.IP4_DST, f.IP6_SRC, f.IP6_DST, f.IP_PROTO)
 _ICMP6 = _these(f.IP_PROTO, f.ICMP6_TYPE, f.ETH_TYPE)
 _PORTS = _these(f.TCP_DST, f.UDP_DST, f.SCTP_DST)
-_CT = _these(f.CT_STATE, f.CT_ENTERED_BY, f.CT_SERVICE, f.CT_SNAT_KIND, f.CT_CONNECTION_FACTS)
+_CT = _these(f.CT_STATE, f.CT_ENTERED_BY, f.CT_SERVICE, f.CT_LEARNED, f.CT_SNAT_KIND, f.CT_CONNECTION_FACTS)
 _ARP = _these(f.ETH_TYPE, f.ARP_OP, f.ARP_SPA, f.ARP_TPA, f.ARP_SHA, f.ARP_THA)
 _ND = _ICMP6 | _these(f.IP6_SRC, f.IP6_DST, f.ND_TARGET, f.ND_SLL, f.ND_TLL)
 _REMEMBER = _these(f.CT_CONNECTION_FACTS, f.CT_CLIENT_MAC)
@@ -117,9 +130,10 @@ def _table(
     goes: tuple[int, ...] = (),
     calls: tuple[int, ...] = (),
     miss: int | None = None,
+    learns: tuple[int, ...] = (),
 ) -> Table:
     reach = goes if miss is None or miss in goes else (*goes, miss)
-    table = Table(number, name, stage, purpose, matches, sets, reach, calls, miss)
+    table = Table(number, name, stage, purpose, matches, sets, reach, calls, miss, learns)
     TABLES[name] = table
     return table
 
@@ -222,6 +236,7 @@ CONNTRACK = _table(
     "Connection tracking for everything that a service may concern. Host traffic to and from other addresses "
     "passes untracked, and so does what the host forwards for a pod, which was tracked when the pod sent it.",
     matches=_these(f.ENTERED_BY, f.TO_NODE, f.OWN_SOURCE) | _IP,
+    sets=_these(f.OUTSIDE),
     goes=(31, 80),
 )
 CONNTRACK_STATE = _table(
@@ -231,9 +246,10 @@ CONNTRACK_STATE = _table(
     "Invalid packets are dropped (those for the host are its own to judge). A request of a service connection, "
     "also a second one before the first reply, takes the connection's SNAT kind; new connections look for a "
     "service; the rest is routed.",
-    matches=_these(f.ENTERED_BY, f.TO_NODE) | _IP | _CT,
+    matches=_these(f.ENTERED_BY, f.TO_NODE, f.OUTSIDE) | _IP | _CT,
     sets=_these(f.SERVICE, f.SNAT_KIND),
-    goes=(40, 43, 70, 80),
+    goes=(40, 44, 70, 80),
+    calls=(43,),
 )
 AFFINITY = _table(40, "affinity", Stage.PREROUTING, "Learned choices of services with session affinity.", miss=41)
 SERVICE_LB = _table(
@@ -253,14 +269,26 @@ ENDPOINT_DNAT = _table(
     "Commits the connection to the chosen endpoint, with how it entered, its SNAT kind and the client's MAC.",
     matches=_these(f.ETH_TYPE, f.IP_PROTO, f.ENDPOINT4, f.ENDPOINT_PORT, f.ENDPOINT_IP6),
     sets=_these(f.SERVICE) | _REMEMBER,
-    goes=(43,),
+    goes=(70,),
     calls=(68,),
 )
 LEARN_REPLY = _table(
     43,
     "learn_reply",
     Stage.PREROUTING,
-    "Requests from outside: the newest way back to the client is learned here.",
+    "Called for requests from outside: the newest way back to the client is learned here, while there is room.",
+    matches=_these(f.OUTSIDE, f.ETH_TYPE, f.CT_STATE),
+    sets=_these(f.LEARNED),
+    learns=(75,),
+)
+LABEL_REPLY = _table(
+    44,
+    "label_reply",
+    Stage.PREROUTING,
+    "Requests from outside whose client was not learned: the connection itself remembers the newest MAC.",
+    matches=_these(f.OUTSIDE, f.LEARNED, f.ETH_TYPE) | _CT,
+    sets=_these(f.CT_CLIENT_MAC, f.CT_LEARNED),
+    goes=(70,),
     miss=70,
 )
 ENDPOINT_PLACE = _table(
@@ -288,9 +316,17 @@ ROUTE = _table(
     "egress class.",
     matches=_these(f.ENTERED_BY, f.SERVICE, f.SNAT_KIND, f.ETH_DST) | _IP | _CT,
     sets=_these(f.ETH_DST, f.EGRESS, f.OUT_PORT, f.SNAT_KIND, f.TUN_DST, f.TUN_IP6_DST),
-    goes=(75, 80, 100, 105),
+    goes=(80, 100, 105),
+    calls=(75,),
 )
-REPLY_PATH = _table(75, "reply_path", Stage.ROUTING, "Learned ways back to outside clients; only learn writes here.")
+REPLY_PATH = _table(
+    75,
+    "reply_path",
+    Stage.ROUTING,
+    "Called for replies to outside: learned ways back to clients. Only learn writes here.",
+    matches=_these(f.ETH_TYPE, f.IP4_DST, f.IP6_DST),
+    sets=_these(f.ETH_DST, f.EGRESS),
+)
 L2 = _table(
     80,
     "l2",

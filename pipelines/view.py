@@ -86,6 +86,14 @@ class FleetView:
     def virtual_ip(self, family: int) -> Ip:
         return self.settings.virtual_ip4 if family == 4 else self.settings.virtual_ip6
 
+    def in_cluster(self, prefix: Cidr | Ip) -> bool:
+        """Whether it is a node's address or a podCIDR (or an address in one)."""
+        if isinstance(prefix, Cidr):
+            return self._facts.get(Derived.POD_CIDR, str(prefix)) is not None
+        if self._facts.get(Derived.NODE_ADDRESS, str(prefix)) is not None:
+            return True
+        return self._facts.pod_cidr(prefix) is not None
+
     def backends(self, service_port: str) -> ServiceBackends | None:
         found: ServiceBackends | None = self._facts.get(Derived.SERVICE_PORT, service_port)
         return found

@@ -9,6 +9,7 @@ from pipelines.features import (
     misses,
     neighbors,
     output,
+    reply_path,
     routes,
     services,
     snat,
@@ -27,6 +28,7 @@ FEATURES: tuple[Feature, ...] = (
     *services.FEATURES,
     *snat.FEATURES,
     *routes.FEATURES,
+    *reply_path.FEATURES,
     *egress.FEATURES,
     *output.FEATURES,
 )

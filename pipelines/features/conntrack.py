@@ -15,11 +15,25 @@ from pipelines.feature import Feature, unit
 from pipelines.fields import Entered, ct_state
 from pipelines.flow import Flow
 from pipelines.model import Kind, Settings
-from pipelines.tables import AFFINITY, CONNTRACK, CONNTRACK_STATE, CT_COMMIT, L2, LEARN_REPLY, ROUTE, SNAT, goto
+from pipelines.tables import (
+    AFFINITY,
+    CONNTRACK,
+    CONNTRACK_STATE,
+    CT_COMMIT,
+    L2,
+    LABEL_REPLY,
+    LEARN_REPLY,
+    ROUTE,
+    SNAT,
+    goto,
+    resubmit,
+)
 from pipelines.unit import ScopeKind, Unit
 from pipelines.view import FleetView, NodeView
 
+_FROM_OUTSIDE = load(f.OUTSIDE, 1)
 _TRACK = Ct(zone=f.SERVICE_ZONE, nat=Nat(), table=CONNTRACK_STATE.id)
+_SEEN = resubmit(LEARN_REPLY), goto(LABEL_REPLY)  # `reply_path`: the newest MAC of a client outside
 REMEMBER = (move(f.CONNECTION_FACTS, f.CT_CONNECTION_FACTS), move(f.CLIENT_MAC, f.CT_CLIENT_MAC))
 
 
@@ -40,7 +54,7 @@ def _states() -> Iterator[Flow]:
     invalid = ct_state("+inv+trk")
     yield CONNTRACK_STATE.flow(200, (invalid, f.ENTERED_BY.eq(Entered.UPLINK), f.TO_NODE.eq(1)), goto(L2))
     yield CONNTRACK_STATE.flow(190, (invalid,))
-    yield CONNTRACK_STATE.flow(180, (ct_state("-rpl+trk"), f.CT_SERVICE.eq(1)), load(f.SERVICE, 1), goto(LEARN_REPLY))
+    yield CONNTRACK_STATE.flow(180, (ct_state("-rpl+trk"), f.CT_SERVICE.eq(1)), load(f.SERVICE, 1), *_SEEN)
     for kind in f.Snat:
         if kind:
             yield CONNTRACK_STATE.flow(
@@ -48,11 +62,13 @@ def _states() -> Iterator[Flow]:
                 (ct_state("-rpl+trk"), f.CT_SERVICE.eq(1), f.CT_SNAT_KIND.eq(kind)),
                 load(f.SERVICE, 1),
                 load(f.SNAT_KIND, kind),
-                goto(LEARN_REPLY),
+                *_SEEN,
             )
     # A plain connection that left with the node's address; a second packet before the first reply is still new.
     left = (ct_state("-rpl+trk"), f.CT_SERVICE.eq(0), f.CT_SNAT_KIND.eq(f.Snat.NODE_ADDRESS))
     yield CONNTRACK_STATE.flow(175, left, load(f.SNAT_KIND, f.Snat.NODE_ADDRESS), goto(ROUTE))
+    yield CONNTRACK_STATE.flow(172, (ct_state("-rpl+trk"), f.CT_ENTERED_BY.eq(Entered.UPLINK), f.OUTSIDE.eq(1)), *_SEEN)
+    yield CONNTRACK_STATE.flow(171, (ct_state("+new+trk"), f.OUTSIDE.eq(1)), resubmit(LEARN_REPLY), goto(AFFINITY))
     yield CONNTRACK_STATE.flow(170, (ct_state("+new+trk"),), goto(AFFINITY))
     yield CONNTRACK_STATE.flow(100, (ct_state("+trk"),), goto(ROUTE))
 
@@ -68,10 +84,10 @@ def _commit() -> Iterator[Flow]:
 
 def tracked_with(prefix: Cidr | Ip, view: FleetView) -> Unit:
     """Packets between a host and what may be an endpoint."""
-    del view
+    outside = () if view.in_cluster(prefix) else (_FROM_OUTSIDE,)
     return unit(
         [
-            CONNTRACK.flow(100, (f.ENTERED_BY.eq(Entered.UPLINK), *f.source(prefix)), _TRACK),
+            CONNTRACK.flow(100, (f.ENTERED_BY.eq(Entered.UPLINK), *f.source(prefix)), *outside, _TRACK),
             CONNTRACK.flow(100, (f.ENTERED_BY.eq(Entered.LOCAL), *f.destination(prefix)), _TRACK),
         ]
     )
@@ -90,7 +106,7 @@ def to_services(cidr: Cidr, view: FleetView) -> Unit:
 
 
 def _from_uplink(priority: int, cidr: Cidr) -> Flow:
-    return CONNTRACK.flow(priority, (f.ENTERED_BY.eq(Entered.UPLINK), *f.destination(cidr)), _TRACK)
+    return CONNTRACK.flow(priority, (f.ENTERED_BY.eq(Entered.UPLINK), *f.destination(cidr)), _FROM_OUTSIDE, _TRACK)
 
 
 def forwarded_by_host(network: NodeNetwork, view: NodeView) -> Unit:

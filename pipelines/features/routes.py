@@ -1,15 +1,15 @@
 """Tables route and l2: where a packet goes.
 
 Host packets that no service changed keep the way their kernel chose. Replies follow how their connection
-entered. The rest goes by destination: local pods, this node, peers (straight through the uplink, by a router, by
-tunnel, or by gw0 and the host's routing while a peer's MAC is unknown), and to everywhere else by gw0, or with
-`egress: direct` by the router.
+entered (to clients outside: `reply_path`). The rest goes by destination: local pods, this node, peers (straight
+through the uplink, by a router, by tunnel, or by gw0 and the host's routing while a peer's MAC is unknown), and to
+everywhere else by gw0, or with `egress: direct` by the router.
 """
 
 from collections.abc import Iterator
 
 from pipelines import fields as f
-from pipelines.actions import LOCAL_IN_REGISTER, load, move
+from pipelines.actions import LOCAL_IN_REGISTER, load
 from pipelines.addresses import Cidr, Ip, link_local
 from pipelines.derived import Derived, LocalPod, NodeNetwork, Router
 from pipelines.feature import Feature, unit
@@ -51,13 +51,6 @@ def _host() -> Iterator[Flow]:
 def _replies() -> Iterator[Flow]:
     yield _leave(380, (_REPLY, f.CT_ENTERED_BY.eq(Entered.LOCAL)), Egress.LOCAL)
     yield _leave(380, (_REPLY, f.CT_ENTERED_BY.eq(Entered.GATEWAY)), Egress.GATEWAY)
-    yield ROUTE.flow(
-        150,
-        (_REPLY, f.CT_ENTERED_BY.eq(Entered.UPLINK)),
-        move(f.CT_CLIENT_MAC, f.ETH_DST),
-        load(f.EGRESS, Egress.UPLINK),
-        goto(EGRESS),
-    )
 
 
 def _defaults() -> Iterator[Flow]:

@@ -15,7 +15,7 @@ from pipelines.feature import Feature, unit
 from pipelines.features.conntrack import REMEMBER
 from pipelines.flow import Bucket, Flow, Group
 from pipelines.ids import REJECT_METER
-from pipelines.tables import ENDPOINT_DNAT, ENDPOINT_PLACE, LEARN_REPLY, SERVICE_LB, resubmit
+from pipelines.tables import ENDPOINT_DNAT, ENDPOINT_PLACE, ROUTE, SERVICE_LB, resubmit
 from pipelines.unit import EMPTY, ScopeKind, Tuple, Unit
 from pipelines.view import FleetView
 
@@ -101,7 +101,7 @@ def endpoint(target: Target, view: FleetView) -> Unit:
                 resubmit(ENDPOINT_PLACE),
                 Ct(
                     f.SERVICE_ZONE,
-                    LEARN_REPLY.id,
+                    ROUTE.id,
                     commit=True,
                     nat=Nat("dst", target.ip, target.port),
                     exec=REMEMBER,

@@ -11,7 +11,7 @@ from apps import settings
 from apps.forms import Listen, parse_listen
 from apps.settings import ConfigError, load
 from pipelines.addresses import parse_cidr, parse_ip
-from pipelines.model import EgressMode, MacSource, Settings, TrafficMode, Tunnel
+from pipelines.model import EgressMode, MacSource, ReplyPath, Settings, TrafficMode, Tunnel
 
 
 def write(folder: Path, text: str) -> Path:
@@ -65,6 +65,13 @@ def test_how_packets_reach_other_nodes_and_the_outside_reaches_the_fabric(tmp_pa
     )
 
 
+def test_ways_back_to_clients_outside_reach_the_fabric(tmp_path: Path) -> None:
+    text = "source: x\nreply_path: label\nreply_idle_timeout: 5\nreply_hard_timeout: 6\nreply_limit: 0\n"
+    assert load(write(tmp_path, text)).fabric_settings() == Settings(
+        reply_path=ReplyPath.LABEL, reply_idle_timeout=5, reply_hard_timeout=6, reply_limit=0
+    )
+
+
 def test_what_the_file_says_reaches_the_switches(tmp_path: Path) -> None:
     text = "source: x\nmode: observe\nobserve_nodes: [n7]\nreject_rate: 9\necho_timeout: 33\nguard: {share: 0.5}\n"
     switches = load(write(tmp_path, text)).switch_settings()
@@ -110,6 +117,9 @@ def test_an_unknown_key_is_named_with_the_known_ones(tmp_path: Path) -> None:
         ("egress: host", "egress: invalid enum value 'host'; choose from gateway, direct"),
         ("uplink_mtu: 575", "uplink_mtu: expected `int` >= 576"),
         ("uplink_mtu: 65536", "uplink_mtu: expected `int` <= 65535"),
+        ("reply_path: cache", "reply_path: invalid enum value 'cache'; choose from learn, label"),
+        ("reply_idle_timeout: 65536", "reply_idle_timeout: expected `int` <= 65535"),
+        ("reply_limit: -1", "reply_limit: expected `int` >= 0"),
         ("no_masquerade: [10.0.0.1/8]", "no_masquerade: 10.0.0.1/8 has host bits set"),
         ("snat_ports: 61440", "snat_ports: expected `str`, got `int`"),
         ("snat_ports: 61440-65536", "snat_ports: '61440-65536' is not of the form FIRST-LAST"),

@@ -62,7 +62,12 @@ def test_every_width_of_register_covers_the_same_bits() -> None:
 
 
 def test_what_a_connection_remembers_has_the_same_layout_in_register_and_mark() -> None:
-    pairs = (f.ENTERED_BY, f.CT_ENTERED_BY), (f.SERVICE, f.CT_SERVICE), (f.SNAT_KIND, f.CT_SNAT_KIND)
+    pairs = (
+        (f.ENTERED_BY, f.CT_ENTERED_BY),
+        (f.SERVICE, f.CT_SERVICE),
+        (f.LEARNED, f.CT_LEARNED),
+        (f.SNAT_KIND, f.CT_SNAT_KIND),
+    )
     for register, mark in (*pairs, (f.CONNECTION_FACTS, f.CT_CONNECTION_FACTS)):
         assert (register.low, register.bits) == (mark.low, mark.bits)
     for register, _ in pairs:

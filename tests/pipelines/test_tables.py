@@ -3,8 +3,9 @@
 import pytest
 
 from pipelines import fields as f
-from pipelines.actions import Ct, Goto, Nat, Resubmit, SetField, ToGroup, load, move
+from pipelines.actions import Ct, Goto, Learn, LearnLoad, LearnMatch, Nat, Resubmit, SetField, ToGroup, load, move
 from pipelines.features import BY_NUMBER, FEATURES, NUMBERS
+from pipelines.fields import Part
 from pipelines.flow import match
 from pipelines.tables import (
     BY_ID,
@@ -12,6 +13,7 @@ from pipelines.tables import (
     CT_COMMIT,
     EGRESS,
     ENDPOINT_DNAT,
+    LEARN_REPLY,
     OUTPUT,
     RESERVED,
     ROUTE,
@@ -68,9 +70,24 @@ def test_going_where_one_may_only_call_is_refused() -> None:
 
 
 def test_a_table_without_calls_sends_to_no_group() -> None:
-    with pytest.raises(ContractError, match="route sends to no group"):
-        ROUTE.flow(100, (), ToGroup(1))
+    with pytest.raises(ContractError, match="ct_commit sends to no group"):
+        CT_COMMIT.flow(100, (), ToGroup(1))
     assert SERVICE_LB.flow(100, (), ToGroup(1)).actions == (ToGroup(1),)
+
+
+def test_a_flow_may_be_learned_only_where_the_table_says_so_and_only_within_the_contract_of_both() -> None:
+    def learn(*specs: LearnMatch | LearnLoad, table: int = 75, result: Part | None = None) -> None:
+        LEARN_REPLY.flow(100, (), Learn(table, 1, specs, result=result))
+
+    learn(LearnMatch(f.IP4_DST, f.IP4_SRC), LearnLoad(f.ETH_DST, f.ETH_SRC), result=f.LEARNED)
+    with pytest.raises(ContractError, match="learn_reply does not go to table 70"):
+        learn(table=70)
+    with pytest.raises(ContractError, match="learn_reply does not set OUTSIDE"):
+        learn(result=f.OUTSIDE)
+    with pytest.raises(ContractError, match="reply_path does not match nw_src"):
+        learn(LearnMatch(f.IP4_SRC, f.IP4_SRC))
+    with pytest.raises(ContractError, match="reply_path does not set OUT_PORT"):
+        learn(LearnLoad(f.OUT_PORT, 5))
 
 
 def test_a_bucket_is_held_to_its_tables_contract() -> None:
