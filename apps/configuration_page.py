@@ -67,7 +67,12 @@ def _default(value: Any, name: str) -> str:
         return ", ".join(f"`{one}`" for one in value)
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
-    return f"`{value:g}`" if isinstance(value, float) else f"`{value}`"
+    return f"`{_number(value)}`" if isinstance(value, float) else f"`{value}`"
+
+
+def _number(value: float) -> str:
+    """Without a point that says nothing, and never as a power of ten."""
+    return str(int(value)) if value == int(value) else str(value)
 
 
 def _meaning(wanted: Any) -> str:
@@ -90,5 +95,5 @@ def _type(wanted: Any) -> str:
     if isinstance(known, inspect.IntType | inspect.FloatType):
         limits = {"from": known.ge, "above": known.gt, "to": known.le}
         name = "whole number" if isinstance(known, inspect.IntType) else "number"
-        return " ".join([name, *(f"{word} {value:g}" for word, value in limits.items() if value is not None)])
+        return " ".join([name, *(f"{word} {_number(value)}" for word, value in limits.items() if value is not None)])
     return "text" if isinstance(known, inspect.StrType) else "keys, see below"

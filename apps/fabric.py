@@ -27,6 +27,7 @@ from controller.readback import FlowRow
 from controller.reject import Refuser
 from controller.session import Hooks
 from controller.switches import Switches
+from k8s_bridge.source import log_difference
 from pipelines.compiler import Compiler
 from pipelines.features import NUMBERS
 from pipelines.features.neighbors import WATCH_PEERS, WATCH_ROUTERS
@@ -36,6 +37,7 @@ from pipelines.model import Change, Kind, Port, Problem, port_key
 LOG = logging.getLogger("signalbox.fabric")
 
 STALL_PROBE = 0.01  # seconds between two looks at how late the hub is
+LOOK_FOR_PROBLEMS = 1  # seconds
 
 # Nearly everything here lives long and has no cycles. With Python's own thresholds the collector walks all of it
 # again and again, and holds the hub for longer than anything else does.
@@ -86,6 +88,7 @@ class Fabric(app_manager.RyuApp):
         hub.spawn(self._watch_stalls)
         hub.spawn(self._follow_for_ever)
         hub.spawn(self.neighbors.run)
+        hub.spawn(self._tell_problems)
         self.listener.start()
         LOG.info("switches may connect to %s:%d; cluster from %s", *self.listener.address, self.config.source)
         return super().start()
@@ -201,6 +204,16 @@ class Fabric(app_manager.RyuApp):
             except Exception:
                 LOG.exception("the cluster source failed; the last state stays, it is started again")
                 hub.sleep(1)
+
+    def _tell_problems(self) -> None:
+        """In the log, as the source does for what single objects say; what is there at the start as well."""
+        said: set[Problem] = set()
+        while True:
+            hub.sleep(LOOK_FOR_PROBLEMS)
+            if self.fleet.ready:
+                now = {*self.compiler.findings(), *self.neighbors.problems()}
+                log_difference(said, now, LOG)
+                said = now
 
     def _watch_stalls(self) -> None:
         while True:

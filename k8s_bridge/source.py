@@ -75,14 +75,14 @@ def log_held(held: Collection[tuple[Kind, str]]) -> None:
 MOST_LINES = 50  # about problems, at once: a slip in one place may be the problem of thousands
 
 
-def log_difference(before: Collection[Problem], now: Collection[Problem]) -> None:
+def log_difference(before: Collection[Problem], now: Collection[Problem], log: logging.Logger = LOG) -> None:
     """One warning for each new problem, and one line for each that is no more."""
     new, gone = set(now).difference(before), set(before).difference(now)
     for words, level, found in (("", logging.WARNING, new), ("mended: ", logging.INFO, gone)):
         for problem in sorted(found, key=str)[:MOST_LINES]:
-            LOG.log(level, "%s%s", words, problem)
+            log.log(level, "%s%s", words, problem)
         if len(found) > MOST_LINES:
-            LOG.log(level, "%s%d problems more, see /v1/problems", words, len(found) - MOST_LINES)
+            log.log(level, "%s%d problems more, see /v1/problems", words, len(found) - MOST_LINES)
 
 
 class ProblemLog:

@@ -294,8 +294,13 @@ class Compiler:
 
     def problems(self) -> list[Problem]:
         """Everything about the objects that a person should mend, in a fixed order."""
-        found = [problem for problems in self._value_problems.values() for problem in problems]
-        found += [problem for problems in self._task_problems.values() for problem in problems]
+        found = self.findings()
+        found |= {problem for problems in self._value_problems.values() for problem in problems}
+        return sorted(found, key=lambda problem: (problem.kind, problem.key, problem.field, problem.reason))
+
+    def findings(self) -> set[Problem]:
+        """What objects do not say by themselves, only together with others."""
+        found = {problem for problems in self._task_problems.values() for problem in problems}
         for fact in self._contested:
             fact_kind, fact_key = fact
             kind, field = CONTESTED[Derived(fact_kind)]
@@ -303,5 +308,5 @@ class Compiler:
             winner = holders[0][0][1]
             for (_stage, loser), _claim in holders[1:]:
                 reason = f"{fact_kind.value} {fact_key} belongs to the older {kind} {winner}; ignored here"
-                found.append(Problem(kind, loser, field, reason))
-        return sorted(set(found), key=lambda problem: (problem.kind, problem.key, problem.field, problem.reason))
+                found.add(Problem(kind, loser, field, reason))
+        return found
