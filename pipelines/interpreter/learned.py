@@ -1,0 +1,70 @@
+"""Flows that learn actions have written: which there are, and when they go."""
+
+from typing import NamedTuple
+
+from pipelines.actions import Learn, LearnMatch, SetField
+from pipelines.fields import Field, Item, Part
+from pipelines.flow import Flow, FlowKey, match
+from pipelines.interpreter.classifier import Classifier
+from pipelines.interpreter.packet import read
+
+
+class Entry(NamedTuple):
+    """Times in seconds on the clock of whoever sends the packets."""
+
+    flow: Flow
+    cookie: int
+    written: float
+    used: float
+
+    def over(self, now: float) -> bool:
+        idle, hard = self.flow.idle_timeout, self.flow.hard_timeout
+        return bool((idle and now >= self.used + idle) or (hard and now >= self.written + hard))
+
+
+class Learned:
+    def __init__(self) -> None:
+        self._entries: dict[FlowKey, Entry] = {}
+        self._tables: dict[int, Classifier] = {}
+
+    def copy(self) -> "Learned":
+        other = Learned()
+        other._entries, other._tables = dict(self._entries), dict(self._tables)
+        return other
+
+    @property
+    def flows(self) -> list[Flow]:
+        return [entry.flow for entry in self._entries.values()]
+
+    def lookup(self, table: int, bits: int, now: float) -> Flow | None:
+        if not self._entries:
+            return None
+        for key in [key for key, entry in self._entries.items() if entry.over(now)]:
+            del self._entries[key]
+            self._tables.pop(key[0], None)
+        if table not in self._tables:
+            self._tables[table] = Classifier(flow for flow in self.flows if flow.table == table)
+        flow = self._tables[table].lookup(bits)
+        if flow is not None:
+            self._entries[flow.key] = self._entries[flow.key]._replace(used=now)
+        return flow
+
+    def learn(self, action: Learn, bits: int, now: float) -> bool:
+        """Whether the flow was written or renewed; it is not when that would be one too many."""
+        flow = _flow(action, bits)
+        same = [key for key, entry in self._entries.items() if entry.cookie == action.cookie and key[0] == action.table]
+        if action.limit and flow.key not in self._entries and len(same) >= action.limit:
+            return False
+        self._entries[flow.key] = Entry(flow, action.cookie, now, now)
+        self._tables.pop(action.table, None)
+        return True
+
+
+def _flow(action: Learn, bits: int) -> Flow:
+    def said(source: Field | Part | int) -> int:
+        return source if isinstance(source, int) else read(bits, source)
+
+    conditions = [Item(spec.field, said(spec.source), None) for spec in action.specs if isinstance(spec, LearnMatch)]
+    loads = [SetField(spec.field, said(spec.source)) for spec in action.specs if not isinstance(spec, LearnMatch)]
+    times = action.idle_timeout, action.hard_timeout
+    return Flow(action.table, action.priority, match(*conditions), tuple(loads), *times)
