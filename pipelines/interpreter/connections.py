@@ -7,6 +7,7 @@ Fragments are for the switch: Open vSwitch tracks a datagram when all of it is t
 
 from collections.abc import Iterator
 from enum import Enum
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -42,6 +43,14 @@ class Update(Enum):
     RENEWED = "another connection of the same ends"
 
 
+class Tracked(NamedTuple):
+    """A packet after a ct action. `original`: of its connection, None when it has none."""
+
+    bits: int
+    carried: Packet | None
+    original: Ends | None
+
+
 class Connections:
     """What a switch remembers. A copy is an own memory that begins with the same connections."""
 
@@ -65,18 +74,20 @@ class Connections:
         for ends in (connection.original, connection.reply):
             self._known.pop(ends, None)
 
-    def track(self, bits: int, carried: Packet | None, ct: Ct) -> tuple[int, Packet | None]:
-        """The packet's values, and what it carries, after a ct action."""
+    def track(self, bits: int, carried: Packet | None, ct: Ct, before: Ends | None = None) -> Tracked:
+        """The packet after a ct action. `before`: what it was found to be by the last one."""
         found = seen(bits, carried, ct.zone)
         if found is None:
-            return self._told(bits, INV, ct.zone, None), carried
+            return self._told(bits, carried, INV, ct.zone, None)
         state = read(bits, f.CT_STATE)
         original, reply = self._known.get(found.ends, (None, False))
+        if original is None and ct.nat is None and state & (SNAT | DNAT):
+            original = before if before in self._connections else None  # it looks otherwise since it was translated
         connection = None if original is None else self._connections[original]
         if connection is not None:
             state, connection = self._next(state, connection, bits, found, reply)
         elif found.related:
-            return self._told(bits, INV, ct.zone, None), carried
+            return self._told(bits, carried, INV, ct.zone, None)
         else:
             state = NEW if _may_begin(bits, found.ends) else INV
         if connection is not None:
@@ -92,12 +103,13 @@ class Connections:
         if connection is not None and ct.exec:
             connection = _remembering(connection, bits, ct)
             self._connections[connection.original] = connection
-        return self._told(bits, state, ct.zone, connection), carried
+        return self._told(bits, carried, state, ct.zone, connection)
 
-    def _told(self, bits: int, state: int, zone: int, connection: Connection | None) -> int:
+    def _told(self, bits: int, carried: Packet | None, state: int, zone: int, connection: Connection | None) -> Tracked:
         bits = written(written(bits, f.CT_STATE, state | TRK), CT_ZONE, zone)
         mark, label = (connection.mark, connection.label) if connection else (0, 0)
-        return written(written(bits, f.CT_MARK, mark), f.CT_LABEL, label)
+        bits = written(written(bits, f.CT_MARK, mark), f.CT_LABEL, label)
+        return Tracked(bits, carried, connection.original if connection else None)
 
     def _next(
         self, state: int, connection: Connection, bits: int, found: Seen, reply: bool

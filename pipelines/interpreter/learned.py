@@ -50,10 +50,10 @@ class Learned:
         return flow
 
     def learn(self, action: Learn, bits: int, now: float) -> bool:
-        """Whether the flow was written or renewed; it is not when that would be one too many."""
+        """Whether the flow was written or renewed. At the limit nothing is, not even a flow that is there."""
         flow = _flow(action, bits)
         same = [key for key, entry in self._entries.items() if entry.cookie == action.cookie and key[0] == action.table]
-        if action.limit and flow.key not in self._entries and len(same) >= action.limit:
+        if action.limit and len(same) >= action.limit:
             return False
         self._entries[flow.key] = Entry(flow, action.cookie, now, now)
         self._tables.pop(action.table, None)

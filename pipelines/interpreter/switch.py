@@ -32,13 +32,14 @@ from pipelines.actions import (
 )
 from pipelines.flow import Bucket, Flow, Group
 from pipelines.interpreter.classifier import Classifier
-from pipelines.interpreter.connections import Connections
+from pipelines.interpreter.connections import Connections, Tracked
+from pipelines.interpreter.ends import Ends
 from pipelines.interpreter.learned import Learned
 from pipelines.interpreter.packet import Packet, read, written
 
 MOST_STEPS = 4096  # as many look-ups as Open vSwitch makes for one packet
 Choose = Callable[[Group, Packet], Bucket]
-Tracker = Callable[[int, Packet | None, Ct], tuple[int, Packet | None]]
+Tracker = Callable[[int, Packet | None, Ct, Ends | None], Tracked]
 
 
 class Looping(RuntimeError):
@@ -158,6 +159,7 @@ class _Run:
         self._packet = packet
         self._bits = packet.bits
         self._carried = packet.carried
+        self._original: Ends | None = None
         self._now = now
         self._depth = 0
 
@@ -265,10 +267,10 @@ class _Run:
             return
         if action.nat is not None and action.table is None:
             raise TypeError("ct() that translates has to name a table")
-        before = self._bits, self._carried
+        before = self._bits, self._carried, self._original
         track = self._switch.track or self._switch.connections.track
-        self._bits, self._carried = track(self._bits, self._carried, action)
+        self._bits, self._carried, self._original = track(*before[:2], action, self._original)
         self.outcome.trace[-1] = self.outcome.trace[-1]._replace(after=self._bits)
         if action.table is not None:
             self.table(action.table)
-        self._bits, self._carried = before
+        self._bits, self._carried, self._original = before
