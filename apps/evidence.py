@@ -10,23 +10,25 @@ from collections.abc import Iterable
 from controller.readback import DecodeError, FlowRow, decode_flow
 from pipelines.actions import SetField
 from pipelines.addresses import BITS, Cidr, Ip
-from pipelines.derived import Derived, NodeNetwork, Router
+from pipelines.derived import READ_BACK, Derived, NodeNetwork, Router
 from pipelines.features import NUMBERS
 from pipelines.features.egress import ROUTER_EGRESS
+from pipelines.features.neighbors import WATCH_PEERS
 from pipelines.features.routes import PEER_ROUTE
-from pipelines.fields import ETH_DST, ETH_SRC, IP4, IP4_DST, IP6_DST
+from pipelines.fields import ARP_SPA, ETH_DST, ETH_SRC, IP4, IP4_DST, IP6_DST, ND_TARGET
 from pipelines.flow import Flow
 from pipelines.ids import split_cookie
 from pipelines.model import Change, Evidence, Kind, router_evidence_key
 from pipelines.view import Facts
 
-READ_BACK = "read-back"
-_TELLING = (NUMBERS[PEER_ROUTE], NUMBERS[ROUTER_EGRESS])
+_TELLING = (NUMBERS[PEER_ROUTE], NUMBERS[ROUTER_EGRESS], NUMBERS[WATCH_PEERS])
+_WATCHED = (ARP_SPA, ND_TARGET)
 
 
 def macs(node: str, rows: Iterable[FlowRow], facts: Facts) -> list[Change]:
     """The MACs in the routes of a node's switch, for peers and next hops of which no MAC is known otherwise."""
-    found: dict[str, Change] = {}
+    found: dict[str, int] = {}
+    asked: set[str | None] = set()
     for row in rows:
         cookie = split_cookie(row.cookie)
         if cookie is None or cookie.feature not in _TELLING:
@@ -35,11 +37,14 @@ def macs(node: str, rows: Iterable[FlowRow], facts: Facts) -> list[Change]:
             flow = decode_flow(row)
         except DecodeError:
             continue  # not as we write it: the audit deals with it
+        if cookie.feature == NUMBERS[WATCH_PEERS]:
+            asked.add(_holder(flow, facts))
+            continue
         mac = _mac(flow)
         key = _peer(flow, facts) if cookie.feature == NUMBERS[PEER_ROUTE] else _router(node, flow, facts)
         if mac is not None and key is not None:
-            found[key] = Change(Kind.EVIDENCE, key, Evidence(mac))
-    return list(found.values())
+            found[key] = mac
+    return [Change(Kind.EVIDENCE, key, Evidence(mac, key in asked)) for key, mac in found.items()]
 
 
 def outdated(facts: Facts) -> list[Change]:
@@ -73,6 +78,15 @@ def _destination(flow: Flow, facts: Facts) -> str | None:
         home = facts.peek(Derived.POD_CIDR).get(str(Cidr(family, item.value, min(length, BITS[family]))))
         return home.node if home else None
     return None
+
+
+def _holder(flow: Flow, facts: Facts) -> str | None:
+    """The node whose address is watched for."""
+    ip = next(
+        (Ip(4 if item.field is ARP_SPA else 6, item.value) for item in flow.match if item.field in _WATCHED), None
+    )
+    name: str | None = facts.peek(Derived.NODE_ADDRESS).get(str(ip))
+    return name
 
 
 def _router(node: str, flow: Flow, facts: Facts) -> str | None:

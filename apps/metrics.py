@@ -10,10 +10,9 @@ from prometheus_client.metrics_core import Metric
 
 from apps.node_rows import settings_of
 from pipelines.derived import Derived, NodeNetwork
-from pipelines.model import Kind, MacSource, Neighbor, Node, neighbor_key
+from pipelines.model import Kind, Neighbor, Node, neighbor_key
 from pipelines.view import Facts
 
-READ_BACK = "read-back"
 TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 SWITCH = ("datapath", "node")
@@ -126,10 +125,9 @@ def _asked(facts: Facts) -> Iterator[tuple[str, str]]:
     for node in nodes:
         for ip in node.gateways:
             yield "router", _state(found.get(neighbor_key(node.name, ip)))
-    if MacSource.NEIGHBOR in settings.mac_sources:
-        for network in _networks(facts):
-            if network.mac is None or network.mac.source in (MacSource.NEIGHBOR, READ_BACK):
-                yield "peer", _state(found.get(neighbor_key(network.name)))
+    for network in _networks(facts):
+        if network.asked:
+            yield "peer", _state(found.get(neighbor_key(network.name)))
 
 
 def _state(found: Neighbor | None) -> str:

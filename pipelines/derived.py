@@ -41,9 +41,12 @@ class PodCidr(NamedTuple):
     node: str
 
 
+READ_BACK = "read-back"
+
+
 class PeerMac(NamedTuple):
     mac: int
-    source: str  # one of MacSource, or "read-back"
+    source: str  # one of MacSource, or READ_BACK
 
 
 class Router(Struct, frozen=True, gc=False):
@@ -55,13 +58,17 @@ class Router(Struct, frozen=True, gc=False):
 
 
 class NodeNetwork(Struct, frozen=True, gc=False):
-    """A node as its peers see it. `cidrs` and `addresses` are those that it won."""
+    """A node as its peers see it. `cidrs` and `addresses` are those that it won.
+
+    `asked`: whether its MAC is to be found out by asking, as nothing better tells it.
+    """
 
     name: str
     cidrs: tuple[Cidr, ...]
     addresses: tuple[Ip, ...]
     segments: tuple[str, ...]
     mac: PeerMac | None
+    asked: bool = False
 
 
 class LocalPod(Struct, frozen=True, gc=False):

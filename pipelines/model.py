@@ -227,9 +227,10 @@ class Neighbor(Struct, frozen=True, gc=False):
 
 
 class Evidence(Struct, frozen=True, gc=False):
-    """A MAC that was in force when the flows were read back."""
+    """A MAC that was in force when the flows were read back. `asked`: the switch watched for answers about it."""
 
     mac: int
+    asked: bool = False
 
 
 Value = Node | Pod | Service | EndpointSlice | ServiceCidr | Settings | Port | Neighbor | Evidence | Invalid

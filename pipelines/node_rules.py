@@ -3,6 +3,7 @@
 from pipelines.addresses import Cidr, Ip, mac_text, usable_mac
 from pipelines.claims import Claim, Outcome
 from pipelines.derived import (
+    READ_BACK,
     Derived,
     NodeNetwork,
     PeerMac,
@@ -117,6 +118,7 @@ def uplink_macs(key: str, node: Node, facts: Facts) -> Outcome:
 
 def node_network(key: str, node: Node, facts: Facts) -> Outcome:
     mac, _ = _peer_mac(key, node, facts)
+    asked = _asked(key, mac, facts)
     links = [name for name in segments(node) if known_segment(name)] if mac else []
     if mac and any(facts.get(Derived.UPLINK_MAC, f"{link} {mac_text(mac.mac)}") != key for link in links):
         mac = None
@@ -126,8 +128,20 @@ def node_network(key: str, node: Node, facts: Facts) -> Outcome:
         tuple(at.ip for at in node.addresses if facts.get(Derived.NODE_ADDRESS, str(at.ip)) == key),
         segments(node),
         mac,
+        asked,
     )
     return Outcome([Claim(Derived.NODE_NETWORK, key, network)])
+
+
+def _asked(key: str, mac: PeerMac | None, facts: Facts) -> bool:
+    """Not while something better tells; nor while a switch is about to, which has told before a restart."""
+    sources = facts.settings().mac_sources
+    if MacSource.NEIGHBOR not in sources:
+        return False
+    if mac is None or mac.source == MacSource.NEIGHBOR.value:
+        return True
+    evidence = facts.get(Kind.EVIDENCE, key)
+    return mac.source == READ_BACK and (MacSource.SWITCH not in sources or (evidence is not None and evidence.asked))
 
 
 def _peer_mac(key: str, node: Node, facts: Facts) -> tuple[PeerMac | None, list[Problem]]:
@@ -150,7 +164,7 @@ def _peer_mac(key: str, node: Node, facts: Facts) -> tuple[PeerMac | None, list[
         reason = f"{mac_text(found)} from {source.value} is no station's MAC; not used"
         problems.append(Problem(Kind.NODE, key, "uplink MAC", reason))
     evidence = facts.get(Kind.EVIDENCE, key)
-    return (PeerMac(evidence.mac, "read-back") if evidence else None), problems
+    return (PeerMac(evidence.mac, READ_BACK) if evidence else None), problems
 
 
 def routers(key: str, node: Node, facts: Facts) -> Outcome:
@@ -178,7 +192,7 @@ def _router(key: str, node: Node, named: list[Ip], facts: Facts) -> Router:
     if known:
         return known[0]
     evidence = facts.get(Kind.EVIDENCE, router_evidence_key(key, named[0].family))
-    return Router(key, named[0], PeerMac(evidence.mac, "read-back") if evidence else None)
+    return Router(key, named[0], PeerMac(evidence.mac, READ_BACK) if evidence else None)
 
 
 def members(key: str, node_name: str, facts: Facts) -> Outcome:

@@ -17,7 +17,6 @@ from pipelines.features.spoof_guard import ADVERTISEMENT, ROUTER_SOLICITATION, S
 from pipelines.fields import Entered
 from pipelines.flow import Flow
 from pipelines.ids import NEIGHBOR_METER
-from pipelines.model import MacSource
 from pipelines.tables import ARP, ND, ND_REPLY, NEIGHBOR_WATCH, goto, resubmit
 from pipelines.unit import EMPTY, ScopeKind, Unit
 from pipelines.view import NodeView, SegmentView
@@ -130,9 +129,7 @@ def watched_routers(router: Router, view: NodeView) -> Unit:
 
 def watched_peers(network: NodeNetwork, view: SegmentView) -> Unit:
     """What a neighbour says about its addresses, while nothing better than asking tells its MAC."""
-    sources = view.settings.mac_sources
-    better = network.mac is not None and network.mac.source in sources and network.mac.source != MacSource.NEIGHBOR
-    if MacSource.NEIGHBOR not in sources or better or not view.neighbours(network):
+    if not network.asked or not view.neighbours(network):
         return EMPTY
     return unit(flow for ip in network.addresses if ip.family == view.family for flow in _watched(ip))
 
