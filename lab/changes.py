@@ -7,9 +7,9 @@ import msgspec
 from lab import netns, script, switch
 from lab.netns import LabError
 from lab.places import Places
-from lab.plan import ROUTERS, Pod
+from lab.plan import ROUTERS, Pod, router_mac
 from node import bootstrap
-from pipelines.addresses import link_local, mac_text, parse_mac
+from pipelines.addresses import link_local, parse_mac
 
 
 class Changes(Places):
@@ -89,26 +89,26 @@ class Changes(Places):
     def fail_over(self, announce: bool = True, mac: str | None = None) -> str:
         """All first hops move to the router that stands by, within some milliseconds; returns its name.
 
-        It says so on every segment for every address, or, without `announce`, nothing: whoever does not ask goes on
-        sending to the old one, which drops. `mac`: what the new one shall have on all segments, instead of its own.
+        It says so on every segment for every address, or, without `announce`, on the far one only: a node that does
+        not ask goes on sending to the old one, which drops. `mac`: what the new one has on all segments this time,
+        instead of its own.
         """
         old, new = self.plan.active, self.plan.standby
-        segments = self.plan.segments
-        if mac is not None:
-            macs = tuple(mac_text(parse_mac(mac)) if place == new else "" for place in ROUTERS)
-            segments = tuple(
-                msgspec.structs.replace(
-                    one, router_macs=tuple(fresh or kept for fresh, kept in zip(macs, one.router_macs, strict=True))
-                )
-                for one in segments
-            )
-        changed = msgspec.structs.replace(self.plan, active=new, segments=segments)
-        speaker = self.start_frames(new) if announce else None
+        number = ROUTERS.index(new)
+        after = msgspec.structs.replace(
+            self.plan,
+            active=new,
+            segments=tuple(
+                one.with_router_mac(number, mac or router_mac(one.index, number)) for one in self.plan.segments
+            ),
+        )
+        speaker = self.start_frames(new)
         self._ip(old, script.stand_by(self.plan), force=True)
-        self._ip(new, [*(script.router_macs(changed) if mac else ()), *script.take_over(changed)])
-        if speaker is not None:
-            speaker.send(script.announcements(changed))
-        self._keep(active=new, segments=segments)
+        self._ip(new, [*script.router_macs(self.plan, after), *script.take_over(after)])
+        speaker.send(
+            (device, frame) for device, frame in script.announcements(after) if announce or device == script.FAR
+        )
+        self._keep(active=new, segments=after.segments)
         return new
 
     def _ip(self, place: str, lines: Iterable[str], force: bool = False) -> None:

@@ -15,7 +15,7 @@ other stands by. In-band there is no mgmt, and the controller is on segment 0. A
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from lab.manifests import LINK_LOCAL, Facts, ManifestError, NodeFacts, PodFacts, inside
 from pipelines.addresses import Cidr, Interface, Ip, mac_text, parse_cidr, parse_interface, pod_mac, pod_port_name
@@ -99,6 +99,10 @@ class Segment(Struct, frozen=True):
     index: int
     router_macs: tuple[str, ...]  # of ROUTERS
     router_addresses: tuple[str, ...]  # with prefix length: the first hops that the nodes name, and FIRST_HOP
+
+    def with_router_mac(self, router: int, mac: str) -> "Segment":
+        macs = (*self.router_macs[:router], mac, *self.router_macs[router + 1 :])
+        return structs.replace(self, router_macs=macs)
 
 
 class Plan(Struct, frozen=True):

@@ -27,6 +27,7 @@ from lab.plan import (
 from node import bootstrap
 
 IP4, IP6 = "/proc/sys/net/ipv4/conf", "/proc/sys/net/ipv6/conf"
+FAR = "far"  # the routers' device there, and the bridge in the fabric
 LEAVING = 5  # a group of devices
 # The switch translates to the node's address with ports of its own, which the host's kernel must not choose.
 RESERVED_PORTS = "61440-65535"
@@ -53,7 +54,7 @@ def links(plan: Plan) -> list[str]:
         for segment in plan.segments:
             device = f"seg{segment.index}"
             lines.append(_cable(home, device, segment.router_macs[number], fabric, router_port(place, segment.index)))
-        lines.append(_cable(home, "far", router_mac(FAR_SEGMENT, number), fabric, router_port(place)))
+        lines.append(_cable(home, FAR, router_mac(FAR_SEGMENT, number), fabric, router_port(place)))
     for place, station, port in (
         ("outside", plan.outside, "y"),
         ("remote", plan.remote, "x"),
@@ -65,7 +66,7 @@ def links(plan: Plan) -> list[str]:
 
 def router_port(router: str, segment: int | None = None) -> str:
     """The end in the fabric of a router's cable to a segment; None: to the far segment."""
-    return f"{'r' if router == ROUTERS[0] else 's'}{'far' if segment is None else segment}"
+    return f"{'r' if router == ROUTERS[0] else 's'}{FAR if segment is None else segment}"
 
 
 def pod_links(plan: Plan, pods: Iterable[Pod]) -> list[str]:
@@ -85,7 +86,7 @@ def fabric(plan: Plan) -> str:
         f"seg{segment.index}": [router_port(place, segment.index) for place in ROUTERS] for segment in plan.segments
     }
     ports["seg0"].append("y")
-    ports["far"] = ["x", *(router_port(place) for place in ROUTERS)]
+    ports[FAR] = ["x", *(router_port(place) for place in ROUTERS)]
     if plan.in_band is None:
         ports["mgmt"] = ["c", *(f"m{node.index}" for node in plan.nodes)]
     else:
@@ -105,7 +106,7 @@ def fabric(plan: Plan) -> str:
 
 def router(plan: Plan, place: str) -> str:
     """One of the routers. The one that stands by has its links, and neither addresses nor routes."""
-    devices = [*(f"seg{segment.index}" for segment in plan.segments), "far"]
+    devices = [*(f"seg{segment.index}" for segment in plan.segments), FAR]
     lines = ["link set lo up", *(f"link set {device} up" for device in devices)]
     duties = take_over(plan) if place == plan.active else []
     return _forwarding(rp_filter=0) + _no_offload(devices) + _ip(lines + duties)
@@ -126,17 +127,21 @@ def stand_by(plan: Plan) -> list[str]:
     ]
 
 
-def router_macs(plan: Plan) -> list[str]:
-    """`ip` commands in the namespace of the active router."""
-    number = ROUTERS.index(plan.active)
-    return [f"link set seg{segment.index} address {segment.router_macs[number]}" for segment in plan.segments]
+def router_macs(before: Plan, after: Plan) -> list[str]:
+    """`ip` commands for the router that is active afterwards, where its MACs change."""
+    number = ROUTERS.index(after.active)
+    return [
+        f"link set seg{new.index} address {new.router_macs[number]}"
+        for old, new in zip(before.segments, after.segments, strict=True)
+        if old != new
+    ]
 
 
 def announcements(plan: Plan) -> list[tuple[str, bytes]]:
     """What the active router says of its addresses: device and frame, for each."""
     number = ROUTERS.index(plan.active)
     macs = {f"seg{segment.index}": segment.router_macs[number] for segment in plan.segments}
-    macs["far"] = router_mac(FAR_SEGMENT, number)
+    macs[FAR] = router_mac(FAR_SEGMENT, number)
     return [
         (device, announcement(address, macs[device]))
         for device, addresses in _first_hops(plan)
@@ -148,7 +153,7 @@ def _first_hops(plan: Plan) -> list[tuple[str, tuple[str, ...]]]:
     """What the active router holds, by device."""
     return [
         *((f"seg{segment.index}", segment.router_addresses) for segment in plan.segments),
-        ("far", plan.far_addresses),
+        (FAR, plan.far_addresses),
     ]
 
 

@@ -8,26 +8,10 @@ import pytest
 
 from lab import script
 from lab.manifests import ManifestError, facts, read
-from lab.plan import Plan, Route, plan
+from lab.plan import Options, Plan, Route, plan
+from tests.lab.objects import node, pod, segments
 
 DEMO = Path(__file__).parents[2] / "examples" / "demo"
-
-
-def node(name: str, number: int, address: str, **changes: Any) -> dict[str, Any]:
-    notes = {
-        "signalbox.dev/datapath-id": f"{number:016x}",
-        "signalbox.dev/uplink": "eth1",
-        "signalbox.dev/node-addresses": address,
-        **changes,
-    }
-    notes = {key: text for key, text in notes.items() if text is not None}
-    spec = {"podCIDRs": [f"10.10.{number}.0/24"]}
-    return {"kind": "Node", "metadata": {"name": name, "annotations": notes}, "spec": spec}
-
-
-def pod(name: str, on: str, ip: str, **spec: Any) -> dict[str, Any]:
-    status = {"phase": "Running", "podIPs": [{"ip": ip}]}
-    return {"kind": "Pod", "metadata": {"name": name}, "spec": {"nodeName": on, **spec}, "status": status}
 
 
 def planned(*documents: dict[str, Any]) -> Plan:
@@ -180,6 +164,67 @@ def test_lists_as_kubectl_prints_them_are_read(tmp_path: Path) -> None:
     assert [node.name for node in read(tmp_path).nodes] == ["n1"]
 
 
+def test_link_local_first_hops_are_on_every_segment_and_routes_say_by_which_device() -> None:
+    built = planned(*segments(3))
+    assert [one.router_addresses[-1] for one in built.segments] == ["fe80::1/64"] * 3
+    assert Route("fd00:10:3::/64", "fe80::1", "br0") in built.node("n1").routes
+    other = node("n1", 1, "192.168.77.101/24,fd00:77::101/64", **{"signalbox.dev/gateways": "fe80::7"})
+    assert planned(other).segments[0].router_addresses[-2:] == ("fe80::1/64", "fe80::7/64")
+
+
+def test_standby_router_holds_no_address_and_no_route(demo: Plan) -> None:
+    active, standby = (script.router(demo, place) for place in (demo.active, demo.standby))
+    assert (demo.active, demo.standby) == ("router", "router2")
+    assert "address replace 192.168.77.1/24 dev seg0" in active
+    assert "route replace 10.10.1.0/24 via 192.168.77.101 dev seg0" in active
+    assert "link set seg1 up" in standby
+    assert "address" not in standby
+    assert "route " not in standby
+
+
+def test_what_a_router_takes_over_is_what_the_other_lets_go(demo: Plan) -> None:
+    taken = [line.replace(" replace ", " ").removesuffix(" nodad") for line in script.take_over(demo)]
+    left = [line.replace(" delete ", " ") for line in script.stand_by(demo)]
+    assert sorted(taken) == sorted(left)
+    assert len(taken) == 14
+
+
+def test_controller_in_band_is_on_the_first_segment_and_there_is_no_other_network(demo: Plan) -> None:
+    built = plan("lab", read(DEMO), options=Options(in_band=True))
+    assert (demo.controller, built.controller) == ("tcp:198.18.0.1:6653", "tcp:192.168.77.250:6653")
+    assert not [line for line in script.links(built) if "mgmt" in line]
+    assert "c master seg0" in script.fabric(built)
+    assert "master mgmt" not in script.fabric(built)
+    assert "mgmt0" not in script.node(built, built.nodes[0], Path("/dir"))
+    only6 = node("n1", 1, "fd00:77::101/64")
+    assert plan("lab", facts([only6]), options=Options(in_band=True)).controller == "tcp:[fd00:77::250]:6653"
+
+
+def test_tunnel_port_is_of_the_type_that_was_chosen_or_not_there(demo: Plan) -> None:
+    def text(tunnel: Any) -> str:
+        built = plan("lab", read(DEMO), options=Options(tunnel=tunnel))
+        return script.node(built, built.nodes[0], Path("/dir"))
+
+    for kind in ("geneve", "vxlan"):
+        wanted = f"interface tun0 type={kind} options:remote_ip=flow options:key=flow ofport_request=3"
+        assert wanted in text(kind)
+    assert "tun0" not in text("")
+
+
+def test_prefixes_outside_can_be_reached_with_the_address_of_the_pod() -> None:
+    built = plan("lab", read(DEMO), options=Options(unmasqueraded=("203.0.113.0/24", "fd00:203::/64")))
+    sets = [line for line in script.masquerade(built, built.nodes[0]).splitlines() if "set cluster" in line]
+    assert [("203.0.113.0/24" in line, "fd00:203::/64" in line) for line in sets] == [(False, True), (True, False)]
+
+
+def test_host_translates_with_ports_that_the_switch_does_not_use(demo: Plan) -> None:
+    rules = script.masquerade(demo, demo.node("n1"))
+    first, second = (line for line in rules.splitlines() if "ip daddr" in line)
+    assert first.endswith("meta l4proto { tcp, udp } masquerade to :1024-61439")
+    assert second.endswith("@cluster4 masquerade")
+    assert "echo 61440-65535 >" in script.node(demo, demo.node("n1"), Path("/dir"))
+
+
 def test_pods_keep_their_address_towards_the_cluster_only(demo: Plan) -> None:
     rules = script.masquerade(demo, demo.node("n1"))
     assert "ip saddr { 10.10.1.0/24 } ip daddr != @cluster4 masquerade" in rules
@@ -189,6 +234,6 @@ def test_pods_keep_their_address_towards_the_cluster_only(demo: Plan) -> None:
 
 def test_every_tapped_device_is_silenced_before_it_comes_up(demo: Plan) -> None:
     text = script.node(demo, demo.node("n1"), Path("/dir"))
-    for device in ("eth1", *(pod.port for pod in demo.pods if pod.node == "n1")):
+    for device in ("eth1", *(one.port for one in demo.pods if one.node == "n1")):
         assert text.index(f'ingress device "{device}"') < text.index(f"link set {device} up")
-    assert f'"{next(pod.port for pod in demo.pods if pod.node == "n3")}"' not in text
+    assert f'"{next(one.port for one in demo.pods if one.node == "n3")}"' not in text
