@@ -166,7 +166,7 @@ def ways(value: Node, facts: Facts, pause: Pause = no_pause) -> Iterator[Row]:
 
 def _way(value: Node, network: NodeNetwork, view: SegmentView, facts: Facts, tunnel: bool) -> Row:
     if view.by_tunnel(network):
-        return _row(BY_TUNNEL, network.addresses[0], reason="" if tunnel else "its switch lacks the port tun0")
+        return _row(BY_TUNNEL, network.addresses[0], reason="" if tunnel else "no port tun0 of its switch is known")
     way = view.way(network)
     if way is Way.DIRECT and network.mac:
         return _row(way.value, mac=network.mac.mac)

@@ -174,7 +174,7 @@ def test_a_tunnel_leads_to_the_peers_first_address(mode: TrafficMode, near: str)
     found = ways(fabric)
     assert found["n2", 4]["way"] == near
     assert (found["n3", 6]["way"], found["n3", 6]["address"]) == ("tunnel", "192.168.88.103")
-    assert found["n3", 4]["reason"] == "its switch lacks the port tun0"
+    assert found["n3", 4]["reason"] == "no port tun0 of its switch is known"
     assert "tun0" in nodes(fabric)["n1"]["ports_missing"]
     fabric.compiler.run([Change(Kind.PORT, port_key("n1", "tun0"), Port(3, 1))])
     assert ways(fabric)["n3", 4]["reason"] == ""
