@@ -11,7 +11,8 @@ in slices of 10 ms, so a large change never keeps a switch, a packet-in or a RES
 import gc
 import logging
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from time import monotonic, perf_counter
 
 from ryu.base import app_manager
@@ -20,16 +21,19 @@ from ryu.lib import hub
 from apps import assembly, evidence, settings
 from apps.neighbors import Neighbors
 from apps.ports import local_named
+from apps.tunnel_limit import tunnel_limit
 from controller.fleet import Fleet
 from controller.hub import Bell, Gate, Slices
 from controller.listener import Listener
-from controller.readback import FlowRow
+from controller.readback import FlowRow, PacketIn
 from controller.reject import Refuser
-from controller.session import Hooks
+from controller.session import Hooks, Session
 from controller.switches import Switches
+from controller.too_big import TooBig
 from k8s_bridge.source import log_difference
 from pipelines.compiler import Compiler
 from pipelines.features import NUMBERS
+from pipelines.features.egress import TOO_BIG
 from pipelines.features.neighbors import WATCH_PEERS, WATCH_ROUTERS
 from pipelines.features.services import REJECTING
 from pipelines.model import Change, Kind, Port, Problem, port_key
@@ -62,7 +66,12 @@ class Fabric(app_manager.RyuApp):
         self.fleet.in_sync = lambda: self.source.status().complete
         self.refuser = Refuser()
         self.neighbors = Neighbors(self.compiler.facts, self.compiler.units, self.apply)
-        answering = dict.fromkeys(REJECTING, self.refuser) | dict.fromkeys((WATCH_ROUTERS, WATCH_PEERS), self.neighbors)
+        self.too_big = TooBig(partial(tunnel_limit, self.compiler.facts))
+        answering: dict[str, Callable[[Session, PacketIn], None]] = {
+            **dict.fromkeys(REJECTING, self.refuser),
+            **dict.fromkeys((WATCH_ROUTERS, WATCH_PEERS), self.neighbors),
+            TOO_BIG: self.too_big,
+        }
         hooks = Hooks(
             observe=self.observe,
             ports_changed=lambda node, changes: self.apply(local_named(changes)),

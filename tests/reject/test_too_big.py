@@ -1,0 +1,134 @@
+"""What senders of packets too big for a tunnel are told: checked against Scapy."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scapy.layers.inet import ICMP, IP, TCP, UDP
+from scapy.layers.inet6 import (
+    ICMPv6DestUnreach,
+    ICMPv6EchoReply,
+    ICMPv6EchoRequest,
+    ICMPv6ND_NS,
+    ICMPv6PacketTooBig,
+    IPv6,
+    IPv6ExtHdrFragment,
+)
+from scapy.layers.l2 import Ether
+from scapy.packet import Packet, Raw
+
+from apps.tunnel_limit import tunnel_limit
+from controller import encode
+from controller.readback import PacketIn
+from controller.too_big import Limit, TooBig, too_big
+from pipelines.actions import Resubmit, load
+from pipelines.addresses import parse_ip
+from pipelines.fields import ENTERED_BY, Entered
+from pipelines.model import TrafficMode, Tunnel
+from tests.pipelines import objects
+
+POD, PEER = {4: "10.10.1.10", 6: "fd00:10:1::10"}, {4: "10.10.3.10", 6: "fd00:10:3::10"}
+GATEWAY = {4: "10.10.1.1", 6: "fd00:10:1::1"}
+both = pytest.mark.parametrize("family", [4, 6])
+
+
+def limit(family: int) -> Limit:
+    return Limit(parse_ip(GATEWAY[family]), 1450)
+
+
+def frame(family: int, payload: Packet, **fields: Any) -> bytes:
+    ip = (IP if family == 4 else IPv6)(**{"src": POD[family], "dst": PEER[family]} | fields)
+    return bytes(Ether(src="0a:58:0a:0a:01:0a", dst="0a:00:00:00:00:01") / ip / payload)
+
+
+def told(family: int, raw: bytes) -> None:
+    """The sender gets exactly what Scapy would have written."""
+    ethernet = Ether(src="0a:00:00:00:00:01", dst="0a:58:0a:0a:01:0a")
+    if family == 4:
+        head = IP(src=GATEWAY[4], dst=POD[4], id=0, flags="DF", ttl=64)
+        expected = ethernet / head / ICMP(type=3, code=4, nexthopmtu=1450) / Raw(raw[14 : 14 + 576 - 28])
+    else:
+        head = IPv6(src=GATEWAY[6], dst=POD[6], hlim=64)
+        expected = ethernet / head / ICMPv6PacketTooBig(mtu=1450) / Raw(raw[14 : 14 + 1280 - 48])
+    assert too_big(raw, limit) == bytes(expected)
+
+
+@both
+@pytest.mark.parametrize("payload", [UDP(sport=1, dport=2) / Raw(bytes(1472)), TCP(flags="A") / Raw(bytes(1460))])
+def test_the_sender_is_told_how_large_packets_may_be(family: int, payload: Packet) -> None:
+    told(family, frame(family, payload))
+
+
+@both
+def test_a_packet_that_was_cut_on_its_way_here_is_quoted_as_far_as_it_goes(family: int) -> None:
+    raw = frame(family, UDP(sport=1, dport=2) / Raw(bytes(1472)))[:300]
+    answer = too_big(raw, limit)
+    assert answer is not None
+    assert answer.endswith(raw[14:])
+
+
+def test_echoes_are_told_both_ways() -> None:
+    told(4, frame(4, ICMP(type=0) / Raw(bytes(1472))))
+    told(6, frame(6, ICMPv6EchoReply(data=bytes(1472))))
+    told(6, frame(6, ICMPv6EchoRequest(data=bytes(1472))))
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        frame(4, ICMP(type=3, code=4) / Raw(bytes(1400))),
+        frame(4, ICMP(type=11) / Raw(bytes(1400))),
+        frame(6, ICMPv6PacketTooBig(mtu=1280) / Raw(bytes(1400))),
+        frame(6, ICMPv6DestUnreach() / Raw(bytes(1400))),
+        frame(6, ICMPv6ND_NS()),
+        frame(4, UDP() / Raw(bytes(1400)), frag=100),
+        frame(6, IPv6ExtHdrFragment(offset=10, nh=17) / Raw(bytes(1400))),
+        frame(4, UDP() / Raw(bytes(1400)), dst="224.0.0.1"),
+        frame(4, UDP() / Raw(bytes(1400)), src="0.0.0.0"),
+        frame(6, UDP() / Raw(bytes(1400)), src="::"),
+        frame(6, UDP() / Raw(bytes(1400)), dst="ff02::1"),
+    ],
+)
+def test_nobody_is_told_about_errors_later_fragments_and_what_is_not_one_stations(raw: bytes) -> None:
+    assert too_big(raw, limit) is None
+
+
+def test_a_node_without_a_gateway_of_that_family_tells_nobody() -> None:
+    assert too_big(frame(4, UDP() / Raw(bytes(1472))), lambda family: None) is None
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_can_be_read(raw: bytes) -> None:
+    assert too_big(raw[:12] + raw[12:], limit) is None or len(raw) > 34
+
+
+@given(st.sampled_from((4, 6)), st.integers(0, 100), st.binary(max_size=8), st.integers(0, 200))
+def test_any_damaged_packet_can_be_read(family: int, at: int, damage: bytes, cut: int) -> None:
+    raw = frame(family, UDP() / Raw(bytes(100)))
+    too_big((raw[:at] + damage + raw[at + len(damage) :])[:cut], limit)
+
+
+def test_the_answer_goes_through_the_pipeline_as_if_by_the_tunnel() -> None:
+    sent: list[bytes] = []
+    connection = SimpleNamespace(next_xid=lambda: 7, send=sent.append)
+    session: Any = SimpleNamespace(connection=connection, node="n1")
+    handler = TooBig(lambda node, family: limit(family))
+    raw = frame(4, UDP() / Raw(bytes(1472)))
+    handler(session, PacketIn(102, 0, 5, 1, raw))
+    answer = too_big(raw, limit)
+    assert answer is not None
+    assert sent == [encode.packet_out(7, answer, (load(ENTERED_BY, Entered.TUNNEL), Resubmit(24)))]
+    handler(session, PacketIn(102, 0, 5, 1, b"\0"))
+    assert (handler.told, handler.ignored) == (1, 1)
+
+
+def test_the_limit_is_the_mtu_of_the_nodes_pods_and_the_address_its_gateway() -> None:
+    settings = objects.operator(traffic_mode=TrafficMode.ENCAP, tunnel=Tunnel.GENEVE)
+    node = objects.node("n1", ("10.10.1.0/24",), ("192.168.77.101/24",), mtu=9000)
+    facts = objects.compiled(settings, node).facts
+    assert tunnel_limit(facts, "n1", 4) == Limit(parse_ip("10.10.1.1"), 8950)
+    assert tunnel_limit(facts, "n1", 6) is None
+    assert tunnel_limit(facts, "n9", 4) is None
