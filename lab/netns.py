@@ -84,10 +84,14 @@ def run(
 
 
 def ip_batch(lines: Iterable[str], *, force: bool = False) -> None:
-    """One `ip` process for many commands; with `force` it goes on after errors and keeps them to itself."""
+    """One `ip` process for many commands; with `force` it goes on after errors and keeps them to itself.
+
+    It ends with whoever started it: it runs in no namespace of the lab, where `take_down` would find it.
+    """
     text = "".join(f"{line}\n" for line in lines)
     if text:
-        run(["ip", *(["-force"] if force else []), "-batch", "-"], stdin=text, timeout=120, check=not force)
+        words = ["setpriv", "--pdeathsig", "KILL", "ip", *(["-force"] if force else []), "-batch", "-"]
+        run(words, stdin=text, timeout=120, check=not force)
 
 
 def run_scripts(scripts: Iterable[tuple[str, Path]], timeout: float = 60) -> None:

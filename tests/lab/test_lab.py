@@ -4,6 +4,8 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -163,6 +165,7 @@ def test_switch_is_set_up_as_the_plan_says(lab: Lab) -> None:
     assert "dpid:0000000000000002" in described
     assert "1(eth1): addr:aa:00:00:00:00:02" in described
     assert "2(gw0): addr:0a:58:0a:0a:02:01" in described
+    assert "3(tun0): addr:" in described
     assert "LOCAL(br0): addr:aa:00:00:00:00:02" in described
     assert lab.vsctl("n2", "get", "controller", "br0", "connection_mode", "max_backoff").split() == [
         "out-of-band",
@@ -248,6 +251,11 @@ def test_sync_with_other_nodes_is_refused_and_changes_nothing(lab: Lab, director
     assert Lab.attach(lab.name).plan == before
 
 
+def test_every_place_is_found_by_its_name(lab: Lab) -> None:
+    for place in ("router", "router2", "outside", "remote", "controller", "fabric", "n1", "a"):
+        assert lab.run(place, "ip", "-brief", "link", "show", "lo").stdout.startswith("lo")
+
+
 def test_second_lab_of_a_name_is_refused_unless_it_replaces_the_first(lab: Lab) -> None:
     with pytest.raises(LabError, match="is up"):
         Lab(lab.name, DEMO).up()
@@ -292,6 +300,22 @@ def test_down_removes_the_remains_of_a_broken_lab() -> None:
     assert remains(name) == []
     built.down()
     assert server.poll() is not None
+
+
+@pytest.mark.parametrize("share", [0.2, 0.4, 0.6, 0.8, 0.95])
+def test_build_that_is_killed_leaves_nothing_that_cannot_be_taken_down(share: float) -> None:
+    name = unique("killed")
+    words = [sys.executable, "-c", f"from lab.cluster import Lab; Lab({name!r}, {str(DEMO)!r}).up()"]
+    begun = time.monotonic()
+    subprocess.run(words, check=True)  # how long it takes today
+    took = time.monotonic() - begun
+    take_down(name, STATE / name)
+    building = subprocess.Popen(words)
+    time.sleep(took * share)
+    building.kill()
+    building.wait()
+    take_down(name, STATE / name)
+    assert remains(name) == []
 
 
 def test_pid_file_of_a_dead_switch_ends_no_other_process() -> None:
