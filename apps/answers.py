@@ -129,6 +129,7 @@ def status(fabric: Any) -> Row:
         "units_not_encoded": {str(unit): reason for unit, reason in sorted(fabric.fleet.errors.items())},
         "compile_seconds": fabric.compile_seconds,
         "compilations": fabric.compilations,
+        "changes_pending": fabric.changes_pending,
         "longest_stall_seconds": fabric.stall,
         "switches": dict(sorted(Counter(str(session.state) for session in sessions).items())),
         "connections_refused": dict(fabric.switches.refused),
@@ -158,6 +159,7 @@ def source_row(source: SourceStatus) -> Row:
         "servers": list(source.servers),
         "last_error": source.last_error,
         "last_event_age_seconds": source.last_event_age,
+        "current_age_seconds": source.current_age,
     }
 
 

@@ -136,6 +136,11 @@ class Fabric(app_manager.RyuApp):
     def ready(self) -> bool:
         return self.fleet.ready
 
+    @property
+    def changes_pending(self) -> int:
+        """How often something was handed over that no revision has considered yet."""
+        return self._submitted - self._published
+
     def not_ready(self) -> list[str]:
         """Why not; empty when ready."""
         if self.fleet.ready:

@@ -70,6 +70,7 @@ class DirectorySource:
         self._ever_filled = False
         self._accepted = False  # an operator confirmed what there is
         self._last_change: float | None = None
+        self._current: float | None = None  # when the last look began that left nothing to be read
         self._stopping = False
         self._one_at_a_time = threading.Lock()  # confirm() comes from another (green) thread
 
@@ -101,11 +102,13 @@ class DirectorySource:
             held=self._mirror.held(),
             last_error=str(self._trouble) if self._trouble is not None else "",
             last_event_age=None if self._last_change is None else self._clock() - self._last_change,
+            current_age=None if self._current is None else self._clock() - self._current,
         )
 
     def look(self) -> bool:
         """Look once and deliver what changed. False when something is still being written: look again soon."""
         with self._one_at_a_time:
+            began = self._clock()
             try:
                 files = found_files(self._root)
             except OSError as error:
@@ -122,6 +125,8 @@ class DirectorySource:
                 self._note(None if stamps else file_problem(str(self._root), 0, "holds no manifest"))
                 if settled or self._second_list_due() or not self._synced:
                     self._publish(Trust.FULL if self._parsed and not self._mirror.held() else Trust.NONE)
+                if self._parsed == stamps:
+                    self._current = began
             return at_rest
 
     def _take(self, name: str, path: Path | None, stamp: Stamp | None) -> None:

@@ -44,6 +44,7 @@ class SourceStatus(Struct, frozen=True):
     servers: tuple[str, ...] = ()  # addresses, the one in use first; () for a directory
     last_error: str = ""  # "" once things work again
     last_event_age: float | None = None  # seconds since the source last heard anything; None: never
+    current_age: float | None = None  # what was there so many seconds ago was all handed over; None: nobody can say
 
 
 class Source(Protocol):

@@ -119,6 +119,7 @@ class StubFabric:
         self.stall = 0.012
         self.compile_seconds = 0.034
         self.compilations = 1
+        self.changes_pending = 0
         self.confirmed = 0
 
     def not_ready(self) -> list[str]:

@@ -72,6 +72,30 @@ def test_the_first_sync_delivers_everything_once_and_then_says_so(followed):
     assert followed.sink.synced_calls == 1
 
 
+def test_what_is_current_is_as_old_as_the_last_look_that_left_nothing_to_be_read(followed):
+    """So that who wrote something can know that it was taken, and not only a part of it."""
+    assert followed.source.status().current_age == 0
+    followed.now += 7
+    assert followed.source.status().current_age == 7
+    followed.write("n4.yaml", NODE % ("n4", "a", "10.10.4.0/24"))
+    followed.now += 1
+    followed.source.look()  # n4.yaml may still be being written
+    assert followed.source.status().current_age == 8
+    followed.write("n5.yaml", NODE % ("n5", "a", "10.10.5.0/24"))
+    followed.now += 1
+    followed.source.look()
+    assert "n4" in followed.sink.keys(Kind.NODE)
+    assert followed.source.status().current_age == 9
+    followed.now += 1
+    followed.source.look()
+    assert "n5" in followed.sink.keys(Kind.NODE)
+    assert followed.source.status().current_age == 0
+    shutil.rmtree(followed.path)
+    followed.now += 1
+    followed.source.look()
+    assert followed.source.status().current_age == 1
+
+
 def test_live_edits_are_followed(followed):
     """B11 and B13: a podCIDR that comes later, and a node that was created anew with another one."""
     followed.write("n4.yaml", NODE % ("n4", "a", ""))

@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -73,34 +74,47 @@ class Cluster:
     def ready(self) -> Self:
         """Every switch carries everything, and nothing was left out."""
         self.product.wait_ready()
+        self.level()
         assert self.product.get("/v1/status")["units_not_encoded"] == {}
         assert [row["exceptions"] for row in self.product.get("/v1/switches") if row["exceptions"]] == []
         return self
 
     def put(self, *objects: Object) -> None:
         """Changes manifests and waits until every switch carries what follows."""
-        with self._taken():
+        with self.taken():
             self.manifests.put(*objects)
 
     def delete(self, kind: str, *names: str) -> None:
-        with self._taken():
+        with self.taken():
             self.manifests.delete(kind, *names)
 
     @contextmanager
-    def _taken(self) -> Iterator[None]:
-        """What is done to the manifests changes flows; returns when all switches have them."""
+    def taken(self) -> Iterator[None]:
+        """What is done to the manifests changes flows; returns when every switch carries what follows."""
         before = self.product.get("/v1/status")["revision"]
         yield
-        self.wait(lambda: self.product.get("/v1/status")["revision"] != before, "a new revision")
+        self.settle()
+        assert self.product.get("/v1/status")["revision"] != before, "no flow has changed"
+
+    def settle(self) -> None:
+        """Until everything that the manifests say now was read, and every switch carries what follows."""
+        written = time.monotonic()
+        self.wait(lambda: time.monotonic() - self._age() > written, "the manifests to be read")
         self.level()
 
-    def level(self) -> None:
-        """Until every switch that is connected has the newest revision."""
-        self.wait(lambda: len(self._revisions()) == 1, "all switches to have the newest revision")
+    def _age(self) -> float:
+        """Seconds: what was in the directory so long ago was all handed over."""
+        age: float | None = self.product.get("/v1/status")["source"]["current_age_seconds"]
+        return float("inf") if age is None else age
 
-    def _revisions(self) -> set[int]:
-        newest = self.product.get("/v1/status")["revision"]
-        return {newest, *(row["revision"] for row in self.product.get("/v1/switches") if row["state"] == "READY")}
+    def level(self) -> None:
+        """Until what was read is compiled, and every switch that is connected has the newest revision."""
+        self.wait(self._is_level, "all switches to have the newest revision")
+
+    def _is_level(self) -> bool:
+        status = self.product.get("/v1/status")
+        carried = {row["revision"] for row in self.product.get("/v1/switches") if row["state"] == "READY"}
+        return not status["changes_pending"] and carried <= {status["revision"]}
 
     def state(self, node: str) -> str:
         return next((row["state"] for row in self.product.get("/v1/switches") if row["node"] == node), "absent")
