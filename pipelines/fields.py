@@ -226,7 +226,8 @@ class Place(IntEnum):
     CLIENT_ITSELF = 8
     PEER_POD_BY_ROUTER = 9
     PEER_HOST_BY_ROUTER = 10
-    PEER_HOST_BY_TUNNEL = 11  # a peer whose pods are reached by tunnel
+    PEER_HOST_BY_TUNNEL = 11  # a peer whose pods are reached by tunnel, itself directly
+    PEER_HOST_BY_TUNNEL_OR_ROUTER = 12  # the same on another segment
 
 
 class Egress(IntEnum):

@@ -63,7 +63,9 @@ def without_router(network: NodeNetwork, view: NodeView) -> Unit:
 
 
 def _by_host(conditions: tuple[f.Item, ...], gateway: Port) -> Flow:
-    return EGRESS.flow(100, conditions, load(f.ETH_DST, gateway.mac), load(f.OUT_PORT, gateway.number), goto(CT_COMMIT))
+    """Also of another class from here on: it does not leave by the uplink, by which it may have come."""
+    to = load(f.ETH_DST, gateway.mac), load(f.OUT_PORT, gateway.number), load(f.EGRESS, Egress.GATEWAY)
+    return EGRESS.flow(100, conditions, *to, goto(CT_COMMIT))
 
 
 def to_tunnel(network: NodeNetwork, view: NodeView) -> Unit:

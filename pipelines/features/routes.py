@@ -129,7 +129,9 @@ def peer(network: NodeNetwork, view: SegmentView) -> Unit:
         # Whatever way the host has for them: no network beneath knows these addresses.
         host_packets = (f.ENTERED_BY.eq(Entered.LOCAL), f.SERVICE.eq(0))
         flows.append(_by_tunnel(HOST + 5, (*host_packets, *f.destination(cidr)), end))
-    flows += [_by_tunnel(210, (f.ENTERED_BY.eq(Entered.POD), *f.destination(ip)), end) for ip in host]
+    # Of pods, and of clients of services that got an address of a podCIDR because the MAC to there is not known.
+    for sender in (f.ENTERED_BY.eq(Entered.POD), f.SNAT_KIND.eq(Snat.NODE_SNAT)):
+        flows += [_by_tunnel(210, (sender, *f.destination(ip)), end) for ip in host]
     return unit(flows)
 
 

@@ -32,16 +32,17 @@ _PLACES = (
     Place.PEER_HOST_BY_GATEWAY,
     Place.PEER_HOST_BY_ROUTER,
     Place.PEER_HOST_BY_TUNNEL,
+    Place.PEER_HOST_BY_TUNNEL_OR_ROUTER,
     Place.OUTSIDE,
 )
 _NEED: dict[tuple[Entered, int | None], tuple[Snat, ...]] = {
     (Entered.POD, None): (_NONE,) * len(_PLACES),
-    (Entered.LOCAL, 1): (_NONE, _V, _NONE, _S, _NONE, _S, _NONE, _S, _NONE, _NONE, _NONE),
-    (Entered.LOCAL, 0): (_NONE, _V, _S, _S, _S, _S, _S, _S, _S, _N, _N),
-    (Entered.UPLINK, None): (_NONE, _NONE, _S, _S, _S, _S, _S, _S, _S, _N, _N),
-    (Entered.TUNNEL, None): (_NONE, _NONE, _S, _S, _S, _S, _S, _S, _S, _N, _N),
-    (Entered.GATEWAY, 1): (_S, _V, _S, _S, _S, _S, _S, _S, _S, _N, _N),
-    (Entered.GATEWAY, 0): (_NONE, _V, _S, _S, _S, _S, _S, _S, _S, _N, _N),
+    (Entered.LOCAL, 1): (_NONE, _V, _NONE, _S, _NONE, _S, _NONE, _S, _NONE, _NONE, _NONE, _NONE),
+    (Entered.LOCAL, 0): (_NONE, _V, _S, _S, _S, _S, _S, _S, _S, _N, _N, _N),
+    (Entered.UPLINK, None): (_NONE, _NONE, _S, _S, _S, _S, _S, _S, _S, _N, _N, _N),
+    (Entered.TUNNEL, None): (_NONE, _NONE, _S, _S, _S, _S, _S, _S, _S, _N, _N, _N),
+    (Entered.GATEWAY, 1): (_S, _V, _S, _S, _S, _S, _S, _S, _S, _N, _N, _N),
+    (Entered.GATEWAY, 0): (_NONE, _V, _S, _S, _S, _S, _S, _S, _S, _N, _N, _N),
 }
 
 
@@ -50,7 +51,18 @@ _BY_WAY = {
     Way.GATEWAY: (Place.PEER_POD_BY_GATEWAY, Place.PEER_HOST_BY_GATEWAY),
     Way.ROUTER: (Place.PEER_POD_BY_ROUTER, Place.PEER_HOST_BY_ROUTER),
 }
-_BY_TUNNEL = Place.PEER_POD_BY_TUNNEL, Place.PEER_HOST_BY_TUNNEL
+_BY_TUNNEL = {
+    Way.DIRECT: (Place.PEER_POD_BY_TUNNEL, Place.PEER_HOST_BY_TUNNEL),
+    Way.GATEWAY: (Place.PEER_POD_BY_TUNNEL, Place.PEER_HOST_BY_GATEWAY),
+    Way.ROUTER: (Place.PEER_POD_BY_TUNNEL, Place.PEER_HOST_BY_TUNNEL_OR_ROUTER),
+}
+# What a router should forward, for clients whose packets the host would not take or not bring back.
+_BY_ROUTER = {
+    Entered.LOCAL: (Place.PEER_POD_BY_ROUTER, Place.PEER_HOST_BY_ROUTER, Place.PEER_HOST_BY_TUNNEL_OR_ROUTER),
+    Entered.UPLINK: (Place.PEER_HOST_BY_TUNNEL_OR_ROUTER, Place.OUTSIDE),
+    Entered.TUNNEL: (Place.PEER_HOST_BY_TUNNEL_OR_ROUTER, Place.OUTSIDE),
+    Entered.GATEWAY: (Place.PEER_HOST_BY_TUNNEL_OR_ROUTER, Place.OUTSIDE),
+}
 
 
 def fixed_flows(settings: Settings, view: FleetView) -> Unit:
@@ -98,10 +110,14 @@ def own_places(network: NodeNetwork, view: NodeView) -> Unit:
 
 
 def _by_host_instead(family: int) -> Iterator[Flow]:
-    """Without a router's MAC what a router should forward goes by the host, as to a peer whose MAC is not known."""
-    client = (f.ETH[family], f.ENTERED_BY.eq(Entered.LOCAL), f.OWN_SOURCE.eq(1))
-    for place in (Place.PEER_POD_BY_ROUTER, Place.PEER_HOST_BY_ROUTER):
-        yield SNAT_NEED.flow(110, (*client, f.PLACE.eq(place)), load(f.SNAT_KIND, _S))
+    """Without a router's MAC what a router should forward goes by the host, as to a peer whose MAC is not known.
+
+    From gw0 the host takes no packet that has its own address as source. What leaves the cluster it masquerades.
+    """
+    for entered, places in _BY_ROUTER.items():
+        for place in places:
+            client = (f.ETH[family], f.ENTERED_BY.eq(entered), f.PLACE.eq(place))
+            yield SNAT_NEED.flow(110, client, load(f.SNAT_KIND, _S))
 
 
 def _place(priority: int, conditions: tuple[f.Item, ...], place: Place) -> Flow:
@@ -119,7 +135,7 @@ def client_itself(pod: LocalPod, view: NodeView) -> Unit:
 
 def peer_places(network: NodeNetwork, view: SegmentView) -> Unit:
     """Endpoints on other nodes, by the way that leads there."""
-    pod, host = _BY_TUNNEL if view.by_tunnel(network) else _BY_WAY[view.way(network)]
+    pod, host = (_BY_TUNNEL if view.by_tunnel(network) else _BY_WAY)[view.way(network)]
     flows = [_place(100, f.endpoint(cidr), pod) for cidr in network.cidrs if cidr.family == view.family]
     flows += [_place(100, f.endpoint(ip), host) for ip in network.addresses if ip.family == view.family]
     return unit(flows)
