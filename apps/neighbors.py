@@ -191,7 +191,7 @@ class Neighbors:
             "reachable": found.reachable,
             "age_seconds": None if found.confirmed is None else now - found.confirmed,
             "unanswered": found.unanswered,
-            "problems": [found.problem] if found.problem else [],
+            "problems": list(found.problems),
         }
 
     def problems(self) -> list[Problem]:

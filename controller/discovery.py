@@ -15,7 +15,7 @@ it does, whatever the number of targets.
 import heapq
 import random
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -89,7 +89,7 @@ class Standing(NamedTuple):
     reachable: bool
     confirmed: float | None
     unanswered: int  # questions since
-    problem: str
+    problems: tuple[str, ...]
 
 
 class _State:
@@ -353,24 +353,21 @@ class Discovery:
         if state is None:
             return None
         known = state.mac if state.confirmed is not None else None
-        return Standing(
-            state.target.ip, known, state.reachable, state.confirmed, state.unanswered, self._problem(state, now)
-        )
+        wrong = tuple(self._problems(state, now))
+        return Standing(state.target.ip, known, state.reachable, state.confirmed, state.unanswered, wrong)
 
     def problems(self, now: float) -> list[tuple[str, str]]:
         """Keys of targets, and what is wrong about their MACs."""
-        found = ((key, self._problem(state, now)) for key, state in sorted(self._states.items()))
-        return [(key, text) for key, text in found if text]
+        return [(key, text) for key, state in sorted(self._states.items()) for text in self._problems(state, now)]
 
-    def _problem(self, state: _State, now: float) -> str:
+    def _problems(self, state: _State, now: float) -> Iterator[str]:
         ip, oldest = state.target.ip, now - self.timing.remembered
         if state.conflict is not None and state.conflict[1] >= oldest and state.mac is not None:
-            return f"{mac_text(state.mac)} and {mac_text(state.conflict[0])} both claim {ip}; the first is used"
+            yield f"{mac_text(state.mac)} and {mac_text(state.conflict[0])} both claim {ip}; the first is used"
         if state.refused is not None and state.refused[2] >= oldest:
-            return f"{ip} is said to be at {mac_text(state.refused[0])}, {state.refused[1]}; not believed"
+            yield f"{ip} is said to be at {mac_text(state.refused[0])}, {state.refused[1]}; not believed"
         if not state.target.owner and state.unanswered > self.timing.unicast_tries + 1:
-            return f"{ip} does not answer"
-        return ""
+            yield f"{ip} does not answer"
 
 
 def _same(one: Target, two: Target) -> bool:

@@ -72,7 +72,7 @@ class Link:
         return key
 
     def problem(self, key: str = f"n1 {ROUTER}") -> str:
-        return dict(self.discovery.problems(self.now)).get(key, "")
+        return "; ".join(text for at, text in self.discovery.problems(self.now) if at == key)
 
     def join(self, *nodes: str) -> None:
         for node in nodes:
