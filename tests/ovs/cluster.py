@@ -22,6 +22,7 @@ from tests.ovs.wire import Frame
 
 HERE = Path(__file__).parent
 PATIENCE = 20.0
+LEARNED = re.compile(r"cookie=0x5b.[13579bdf]")  # flows that the switch has made itself
 REVALIDATION = 0.6  # seconds in which Open vSwitch looks at its cached decisions again
 
 # Settings of all tests: cells that are refused come in bursts that no real client makes.
@@ -32,7 +33,7 @@ Held = dict[str, tuple[list[str], list[str]]]  # by node: flows, groups
 
 
 class Cluster:
-    """`objects` None: the world of world.py. `settings`: of the product, beside SETTINGS."""
+    """`objects` None: the world of world.py. `settings`: of the product, beside SETTINGS; `options`: of the lab."""
 
     def __init__(
         self,
@@ -40,10 +41,11 @@ class Cluster:
         directory: Path,
         settings: Mapping[str, Any] | None = None,
         objects: Iterable[Object] | None = None,
+        options: Mapping[str, Any] | None = None,
     ) -> None:
         self.manifests = Manifests(directory)
         self.manifests.put(*(world.everything() if objects is None else objects))
-        self.lab = Lab(name, directory)
+        self.lab = Lab(name, directory, **(options or {}))
         self.product = Product(self.lab, directory, {**SETTINGS, **(settings or {})})
 
     def __enter__(self) -> Self:
@@ -72,12 +74,21 @@ class Cluster:
         self.product.wait(lambda: bool(holds()), what, seconds)
 
     def ready(self) -> Self:
-        """Every switch carries everything, and nothing was left out."""
+        """Every switch carries everything, next hops have answered, and nothing was left out."""
         self.product.wait_ready()
+        self.wait(self._routers_known, "the next hops to answer")
         self.level()
         assert self.product.get("/v1/status")["units_not_encoded"] == {}
         assert [row["exceptions"] for row in self.product.get("/v1/switches") if row["exceptions"]] == []
         return self
+
+    def _routers_known(self) -> bool:
+        """Those that are asked: of each node that has a switch, and of each family, at least one."""
+        nodes = [node for node in self.product.get("/v1/nodes") if node["state"] == "READY"]
+        rows = [(node["name"], router) for node in nodes for router in node["routers"]]
+        asked = {(name, row["family"]) for name, row in rows if not row["problems"]}
+        known = {(name, row["family"]) for name, row in rows if row["age_seconds"] is not None}
+        return not self.product.settings.get("ask_routers", True) or asked <= known
 
     def put(self, *objects: Object) -> None:
         """Changes manifests and waits until every switch carries what follows."""
@@ -127,10 +138,10 @@ class Cluster:
     # --- switches -----------------------------------------------------------------------------------------
 
     def flows(self, node: str, match: str = "") -> list[str]:
-        """`ovs-ofctl dump-flows` without counters and ages, sorted; only what matches."""
+        """`ovs-ofctl dump-flows` without counters and ages, sorted; only what matches, and nothing learned."""
         words = [match] if match else []
         lines = self.lab.ofctl(node, "--no-stats", "dump-flows", BRIDGE, *words).splitlines()
-        return sorted(line.strip() for line in lines if "table=" in line or "actions=" in line)
+        return sorted(line.strip() for line in lines if "actions=" in line and not LEARNED.search(line))
 
     def groups(self, node: str) -> list[str]:
         lines = self.lab.ofctl(node, "dump-groups", BRIDGE).splitlines()
@@ -142,8 +153,9 @@ class Cluster:
 
     def youngest(self, node: str) -> float:
         """Seconds since the last flow of a node was written."""
-        dump = self.lab.ofctl(node, "dump-flows", BRIDGE)
-        return min(float(age) for age in re.findall(r"duration=([0-9.]+)s", dump))
+        dump = self.lab.ofctl(node, "dump-flows", BRIDGE).splitlines()
+        ages = [re.search(r"duration=([0-9.]+)s", line) for line in dump if not LEARNED.search(line)]
+        return min(float(age[1]) for age in ages if age)
 
     def packets(self, node: str, match: str) -> int:
         """Packets that these flows have counted."""

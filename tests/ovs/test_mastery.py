@@ -256,7 +256,9 @@ def test_observing_controller_writes_nothing_and_shows_what_it_would(tmp_path: P
         def states() -> set[str]:
             return {one["state"] for one in cluster.product.get("/v1/switches")}
 
-        cluster.wait(lambda: states() == {"OBSERVING"} and len(cluster.product.get("/v1/switches")) == 4, "all")
+        cluster.wait(
+            lambda: states() == {"OBSERVING"} and len(cluster.product.get("/v1/switches")) == len(NODES), "all"
+        )
         assert cluster.sent() == 0
         assert cluster.held() == {node: ([], []) for node in NODES}
         difference = cluster.product.get("/v1/switches/1/diff")
@@ -268,8 +270,10 @@ def test_observing_controller_writes_nothing_and_shows_what_it_would(tmp_path: P
         filled = cluster.held()
         cluster.product.restart({"mode": "observe"})
         cluster.wait(lambda: cluster.product.status("/readyz") == 200, "it to be ready again")
-        cluster.wait(lambda: states() == {"OBSERVING"} and len(cluster.product.get("/v1/switches")) == 4, "all again")
-        assert all(cluster.product.get(f"/v1/switches/{number}/diff")["equal"] for number in range(1, 5))
+        cluster.wait(
+            lambda: states() == {"OBSERVING"} and len(cluster.product.get("/v1/switches")) == len(NODES), "all again"
+        )
+        assert all(cluster.product.get(f"/v1/switches/{number}/diff")["equal"] for number in range(1, len(NODES) + 1))
         cluster.manifests.put(*Service("new", 210, both("b")).objects())
         cluster.wait(lambda: not cluster.product.get("/v1/switches/1/diff")["equal"], "the difference")
         assert (cluster.held(), cluster.sent()) == (filled, 0)

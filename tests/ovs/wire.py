@@ -3,17 +3,19 @@
 import json
 import struct
 from collections.abc import Iterator
+from functools import cache
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, NamedTuple
 
 _NAMES = {1: "icmp", 6: "tcp", 17: "udp", 58: "icmp6"}
+GENEVE, VXLAN = 6081, 4789
 
 
 class Frame(NamedTuple):
     """What tests look at. `kind`: "icmp", "tcp", "udp", "icmp6", "arp", "vlan" or a number as text.
 
-    `ports`: of TCP and UDP; type and code of ICMP. `flags`: of TCP, else 0.
+    `ports`: of TCP and UDP; type and code of ICMP. `flags`: of TCP, else 0. `inner`: what a tunnel carries.
     """
 
     src: str
@@ -24,6 +26,7 @@ class Frame(NamedTuple):
     ttl: int = 0
     ports: tuple[int, int] = (0, 0)
     flags: int = 0
+    inner: "Frame | None" = None
 
 
 def _mac(data: bytes) -> str:
@@ -34,7 +37,7 @@ def frame(data: bytes) -> Frame:
     dst, src, kind = _mac(data[:6]), _mac(data[6:12]), struct.unpack("!H", data[12:14])[0]
     body = data[14:]
     if kind == 0x0806:
-        return Frame(src, dst, "arp", str(ip_address(body[14:18])), str(ip_address(body[24:28])))
+        return Frame(src, dst, "arp", _ip(body[14:18]), _ip(body[24:28]))
     if kind == 0x0800:
         protocol, ttl, rest = body[9], body[8], body[(body[0] & 15) * 4 :]
         pair = body[12:16], body[16:20]
@@ -51,15 +54,30 @@ def frame(data: bytes) -> Frame:
         ports = rest[0], rest[1]
     if name == "tcp" and len(rest) >= 14:
         flags = rest[13]
-    return Frame(src, dst, name, str(ip_address(pair[0])), str(ip_address(pair[1])), ttl, ports, flags)
+    inner = _inner(ports[1], rest[8:]) if name == "udp" else None
+    return Frame(src, dst, name, _ip(pair[0]), _ip(pair[1]), ttl, ports, flags, inner)
+
+
+def _inner(port: int, data: bytes) -> Frame | None:
+    if port not in (GENEVE, VXLAN):
+        return None
+    options = (data[0] & 0x3F) * 4 if port == GENEVE else 0
+    return frame(data[8 + options :])
+
+
+@cache
+def _ip(data: bytes) -> str:
+    return str(ip_address(data))
 
 
 def read(path: Path) -> list[Frame]:
     """The frames of a pcap file as this machine's tcpdump writes it."""
-    return [frame(data) for data in _records(path.read_bytes()) if len(data) >= 14]
+    return [frame(data) for data in records(path) if len(data) >= 14]
 
 
-def _records(data: bytes) -> Iterator[bytes]:
+def records(path: Path) -> Iterator[bytes]:
+    """The same as bytes."""
+    data = path.read_bytes()
     at = 24
     while at + 16 <= len(data):
         length = struct.unpack("=I", data[at + 8 : at + 12])[0]

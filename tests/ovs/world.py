@@ -2,8 +2,8 @@
 
     n1 (a b v4 v6)   n2 (c e)   n4 (p, IPv4 only)   outside (Y)
     └────────────────┴──────────┴───────────────────┤
-                                                  router ──── remote (X)
-    n3 (d g) ───────────────────────────────────────┘
+    n3 (d g) ────────────────────────────────────── router ──── remote (X)
+    n5 (h) ─────────────────────────────────────────┘
 
 Every place runs one echo server that answers with the place's name. Every service has TCP and UDP on the same
 port number; what stands behind it says its name.
@@ -21,7 +21,8 @@ VIRTUAL = {4: "169.254.0.253", 6: "fd00:5b::fd"}
 PORTS = {"tcp": PortOf("tcp", 80, 8080), "udp": PortOf("udp", 80, 5353)}
 PROTOCOLS: tuple[Literal["tcp"], Literal["udp"]] = ("tcp", "udp")
 FAMILIES = (4, 6)
-ROUTER_MACS = ("fe:00:00:00:00:01", "fe:00:00:00:01:01")
+NETS = (77, 88, 99)  # in the addresses of the segments
+ROUTER_MACS = tuple(f"fe:00:00:00:{segment:02x}:01" for segment in range(len(NETS)))
 OUTSIDE_MAC, FAR_MAC = "ee:00:00:00:00:c8", REMOTE_MAC
 
 
@@ -40,7 +41,7 @@ class Place(NamedTuple):
 
 
 def _node(number: int, segment: int, families: tuple[int, ...] = FAMILIES) -> Place:
-    net = (77, 88)[segment]
+    net = NETS[segment]
     all_ = {4: f"192.168.{net}.{100 + number}", 6: f"fd00:{net}::{100 + number}"}
     return Place(
         f"n{number}", "node", {f: all_[f] for f in families}, segment, f"n{number}", f"aa:00:00:00:00:{number:02x}"
@@ -52,10 +53,10 @@ def _pod(name: str, host: int, last: int, families: tuple[int, ...] = FAMILIES) 
     return Place(name, "pod", {f: all_[f] for f in families}, SEGMENTS[f"n{host}"], f"n{host}")
 
 
-SEGMENTS = {"n1": 0, "n2": 0, "n3": 1, "n4": 0}
+SEGMENTS = {"n1": 0, "n2": 0, "n3": 1, "n4": 0, "n5": 2}
 NODES = {
     place.name: place
-    for place in (_node(number, SEGMENTS[f"n{number}"], (4,) if number == 4 else FAMILIES) for number in range(1, 5))
+    for place in (_node(number, SEGMENTS[f"n{number}"], (4,) if number == 4 else FAMILIES) for number in range(1, 6))
 }
 PODS = {
     place.name: place
@@ -69,6 +70,7 @@ PODS = {
         _pod("d", 3, 10),
         _pod("g", 3, 11),
         _pod("p", 4, 10, (4,)),
+        _pod("h", 5, 10),
     )
 }
 OUTSIDE = {
@@ -76,6 +78,7 @@ OUTSIDE = {
     "remote": Place("remote", "outside", {4: "203.0.113.9", 6: "fd00:203::9"}, None),
 }
 PLACES = {**NODES, **PODS, **OUTSIDE}
+ENTRIES = {"outside": "n1", "remote": "n3"}  # the node that a client outside may use as next hop of service addresses
 
 
 def gateway(node: str, family: int) -> str:
@@ -89,7 +92,7 @@ def snat(node: str, family: int) -> str:
 
 
 def router(segment: int, family: int) -> str:
-    return {4: f"192.168.{(77, 88)[segment]}.1", 6: f"fd00:{(77, 88)[segment]}::1"}[family]
+    return {4: f"192.168.{NETS[segment]}.1", 6: f"fd00:{NETS[segment]}::1"}[family]
 
 
 class Service(NamedTuple):
@@ -136,6 +139,7 @@ SERVICES = {
         Service("only-e", 12, both("e")),
         Service("only-g", 13, both("g")),
         Service("only-p", 14, both("p")),
+        Service("only-h", 16, both("h")),
         Service("split", 15, {"tcp": ("a",), "udp": ("c",)}),
         Service("hosts", 20, both("n1", "n2", "n3")),
         Service("host-1", 21, both("n1")),
