@@ -33,7 +33,7 @@ def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
 def test_flow_says_where_a_tunnel_goes(lab: Lab) -> None:
     """From a on n1 to c on n2 by hand-written flows; the first flows carry what is outside."""
     assert [lab.port_number(node.name, "tun0") for node in lab.plan.nodes] == [3, 3, 3]
-    kind = lab.vsctl("n1", "get", "interface", "tun0", "type").strip()
+    kind = lab.plan.options.tunnel
     for far, words in (("192.168.77.102", "ip,nw_dst=10.9.9.4"), ("fd00:77::102", "ip,nw_dst=10.9.9.6")):
         field = "tun_ipv6_dst" if ":" in far else "tun_dst"
         way = f"priority=9,{words},in_port={lab.pod('a').port},actions=set_field:{far}->{field},output:tun0"
