@@ -150,7 +150,7 @@ TUNNEL_MAC = 0x0A005B000001  # destination of every inner frame: the receiving s
 
 MULTICAST = 1 << 40  # the group bit of a MAC
 TAGGED = VLAN_TCI.masked(0x1000, 0x1000)
-TCP_SYN = 0x002
+TCP_SYN, TCP_RST = 0x002, 0x004
 
 CT_STATE_BITS = {"new": 1, "est": 2, "rel": 4, "rpl": 8, "inv": 16, "trk": 32, "snat": 64, "dnat": 128}
 

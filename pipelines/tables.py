@@ -243,10 +243,10 @@ CONNTRACK_STATE = _table(
     31,
     "conntrack_state",
     Stage.CONNTRACK,
-    "Invalid packets are dropped (those for the host are its own to judge). A request of a service connection, "
-    "also a second one before the first reply, takes the connection's SNAT kind; new connections look for a "
-    "service; the rest is routed.",
-    matches=_these(f.ENTERED_BY, f.TO_NODE, f.OUTSIDE) | _IP | _CT,
+    "Invalid packets are dropped (those for the host are its own to judge, and so is most that it sends). A request "
+    "of a service connection, also a second one before the first reply, takes the connection's SNAT kind; new "
+    "connections look for a service; the rest is routed.",
+    matches=_these(f.ENTERED_BY, f.TO_NODE, f.OUTSIDE, f.OWN_SOURCE, f.TCP_FLAGS) | _IP | _CT,
     sets=_these(f.SERVICE, f.SNAT_KIND),
     goes=(40, 44, 70, 80),
     calls=(43,),

@@ -53,6 +53,7 @@ def _tracking() -> Iterator[Flow]:
 def _states() -> Iterator[Flow]:
     invalid = ct_state("+inv+trk")
     yield CONNTRACK_STATE.flow(200, (invalid, f.ENTERED_BY.eq(Entered.UPLINK), f.TO_NODE.eq(1)), goto(L2))
+    yield from _own_invalid(invalid)
     yield CONNTRACK_STATE.flow(190, (invalid,))
     yield CONNTRACK_STATE.flow(180, (ct_state("-rpl+trk"), f.CT_SERVICE.eq(1)), load(f.SERVICE, 1), *_SEEN)
     for kind in f.Snat:
@@ -71,6 +72,19 @@ def _states() -> Iterator[Flow]:
     yield CONNTRACK_STATE.flow(171, (ct_state("+new+trk"), f.OUTSIDE.eq(1)), resubmit(LEARN_REPLY), goto(AFFINITY))
     yield CONNTRACK_STATE.flow(170, (ct_state("+new+trk"),), goto(AFFINITY))
     yield CONNTRACK_STATE.flow(100, (ct_state("+trk"),), goto(ROUTE))
+
+
+def _own_invalid(invalid: f.Item) -> Iterator[Flow]:
+    """The host's own: its half of a conversation whose other half came by another way is its business too.
+
+    But not segments in the middle of a connection. It may be one to a service, and the client would answer what it
+    gets from the endpoint's own address with a reset; a SYN or a RST does no such harm.
+    """
+    own = (invalid, f.ENTERED_BY.eq(Entered.LOCAL), f.OWN_SOURCE.eq(1))
+    middle = f.TCP_FLAGS.masked(0, f.TCP_SYN | f.TCP_RST)
+    for family in (f.IP4, f.IP6):
+        yield CONNTRACK_STATE.flow(195, (*own, family, f.IP_PROTO.eq(f.TCP), middle))
+    yield CONNTRACK_STATE.flow(192, own, goto(ROUTE))
 
 
 def _commit() -> Iterator[Flow]:
