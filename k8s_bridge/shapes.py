@@ -120,18 +120,48 @@ class ServicePort(Shape, frozen=True):
     name: str | None = None
     protocol: str | None = None
     port: int | None = None
+    node_port: int | None = None
+
+
+class ClientIpAffinity(Shape, frozen=True):
+    timeout_seconds: int | None = None
+
+
+class AffinityConfig(Shape, frozen=True):
+    client_ip: ClientIpAffinity | None = field(name="clientIP", default=None)
 
 
 class ServiceSpec(Shape, frozen=True):
     type: str | None = None
+    external_ips: list[str] | None = field(name="externalIPs", default=None)
+    internal_traffic_policy: str | None = None
+    external_traffic_policy: str | None = None
+    session_affinity: str | None = None
+    session_affinity_config: AffinityConfig | None = None
+    load_balancer_source_ranges: list[str] | None = None
+    health_check_node_port: int | None = None
     cluster_ip: str | None = field(name="clusterIP", default=None)
     cluster_ips: list[str] | None = field(name="clusterIPs", default=None)
     ports: list[ServicePort] | None = None
 
 
+class Ingress(Shape, frozen=True):
+    ip: str | None = None
+    ip_mode: str | None = None
+
+
+class LoadBalancer(Shape, frozen=True):
+    ingress: list[Ingress] | None = None
+
+
+class ServiceStatus(Shape, frozen=True):
+    load_balancer: LoadBalancer | None = None
+
+
 class Service(Shape, frozen=True):
     metadata: Meta
     spec: ServiceSpec | None = None
+    status: ServiceStatus | None = None
 
 
 # -- EndpointSlice
@@ -149,10 +179,20 @@ class Conditions(Shape, frozen=True):
     terminating: bool | None = None
 
 
+class Hint(Shape, frozen=True):
+    name: str | None = None
+
+
+class Hints(Shape, frozen=True):
+    for_zones: list[Hint] | None = None
+    for_nodes: list[Hint] | None = None
+
+
 class Endpoint(Shape, frozen=True):
     addresses: list[str] | None = None
     conditions: Conditions | None = None
     node_name: str | None = None
+    hints: Hints | None = None
 
 
 class EndpointSlice(Shape, frozen=True):

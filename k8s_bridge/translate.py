@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from k8s_bridge import node_facts, shapes
+from k8s_bridge import node_facts, service_facts, shapes
 from k8s_bridge.findings import NAME_RULE, Findings, shortened, valid_name
 from pipelines.addresses import Cidr, Ip
 from pipelines.model import (
@@ -24,7 +24,6 @@ from pipelines.model import (
     Problem,
     Service,
     ServiceCidr,
-    ServicePort,
     Value,
 )
 
@@ -198,31 +197,21 @@ def _service(findings: Findings, raw: shapes.Service) -> Service | Invalid | Non
     cluster_ips = _one_per_family(findings, texts)
     if not cluster_ips:
         return Invalid(findings.problems)
-    ports: dict[tuple[str, int], ServicePort] = {}
-    names: set[str] = set()
-    for index, item in enumerate(spec.ports or ()):
-        field = f"spec.ports[{index}]"
-        number = findings.port(f"{field}.port", item.port)
-        protocol = findings.protocol(f"{field}.protocol", item.protocol)
-        if number is None or protocol is None:
-            continue
-        name = item.name or ""
-        if (protocol, number) in ports:
-            findings.add(field, f"{protocol} port {number} is listed twice; the first counts")
-        elif name in names:
-            findings.add(f"{field}.name", f"{name!r} is the name of an earlier port; that one counts")
-        else:
-            names.add(name)
-            ports[protocol, number] = ServicePort(name, protocol, number)
-    if not spec.ports:
-        findings.add("spec.ports", "required: at least one port")
+    balanced = spec.type == "LoadBalancer"
     return Service(
         namespace=meta.namespace or "default",
         name=meta.name or "",
         uid=meta.uid or "",
         created=meta.creation_timestamp or "",
         cluster_ips=cluster_ips,
-        ports=tuple(ports.values()),
+        external_ips=service_facts.external_ips(findings, spec),
+        load_balancer_ips=service_facts.load_balancer_ips(findings, raw.status) if balanced else (),
+        ports=service_facts.ports(findings, spec.ports or (), node_ports=spec.type in ("NodePort", "LoadBalancer")),
+        internal_policy=service_facts.policy(findings, "spec.internalTrafficPolicy", spec.internal_traffic_policy),
+        external_policy=service_facts.policy(findings, "spec.externalTrafficPolicy", spec.external_traffic_policy),
+        affinity=service_facts.affinity(findings, spec),
+        source_ranges=service_facts.source_ranges(findings, spec) if balanced else (),
+        health_check_port=(spec.health_check_node_port or 0) if balanced else 0,
         problems=findings.problems,
     )
 
@@ -287,11 +276,17 @@ def _endpoints(findings: Findings, raw: Sequence[shapes.Endpoint], family: int) 
             serving=said.serving is not False,
             terminating=said.terminating is True,
             node=item.node_name or "",
+            for_zones=_hints(item.hints.for_zones if item.hints else None),
+            for_nodes=_hints(item.hints.for_nodes if item.hints else None),
         )
         known = found.get(ip)
         if known is None or _usefulness(endpoint) > _usefulness(known):
             found[ip] = endpoint
     return tuple(found[ip] for ip in sorted(found))
+
+
+def _hints(raw: Sequence[shapes.Hint] | None) -> tuple[str, ...]:
+    return tuple(sorted({hint.name for hint in raw or () if hint.name}))
 
 
 def _usefulness(endpoint: Endpoint) -> tuple[bool, bool, bool, str]:

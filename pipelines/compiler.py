@@ -170,6 +170,8 @@ class Compiler:
         if feature.scope is ScopeKind.FLEET:
             return (FLEET,)
         if feature.scope in SHARED:
+            if name := getattr(value, "zone", None):
+                return (Scope(feature.scope, name),)
             return [Scope(feature.scope, name) for name in self.facts.all(SHARED[feature.scope])]
         node = getattr(value, "node", None) or value.name
         return (Scope(ScopeKind.NODE, node),) if self.facts.get(Kind.NODE, node) is not None else ()
@@ -233,7 +235,7 @@ class Compiler:
             self._set(fact, min(holders.items(), key=lambda held: (held[1].rank, held[0]))[1].value)
 
     def _assign_groups(self) -> None:
-        wanted = self.facts.peek(Derived.SERVICE_PORT).keys()
+        wanted = self.facts.peek(Derived.GROUP_OWNER).keys()
         known = self.facts.peek(Derived.GROUP_ID).keys()
         if wanted == known:
             return

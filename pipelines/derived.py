@@ -28,8 +28,11 @@ class Derived(StrEnum):
     LOCAL_POD = "pod"  # pod key → LocalPod
     BACKENDS = "backends"  # service port and family → tuple of Backend
     SERVICE_PORT = "service port"  # the same key → ServiceBackends
+    ZONE_BACKENDS = "service port in a zone"  # the same key and a zone → ZoneBackends
+    NODE_BACKENDS = "service port on a node"  # the same key and a node → NodeBackends
+    GROUP_OWNER = "group owner"  # what a group is of → True
     GROUP_ID = "group id"  # the same key → number
-    FRONTEND = "service address"  # "ADDRESS PROTOCOL PORT" → Frontend
+    FRONTEND = "service address"  # "ADDRESS PROTOCOL PORT", or "NodePort FAMILY PROTOCOL PORT" → Frontend
     ENDPOINT = "endpoint"  # the same form → Target
     SERVICE_RANGE = "service range"  # prefix → Cidr
     LONE_ADDRESS = "service address outside every range"  # address → Cidr of just that
@@ -84,6 +87,9 @@ class Backend(NamedTuple):
     port: int
     ready: bool
     serving_terminating: bool
+    node: str = ""
+    for_zones: tuple[str, ...] = ()
+    for_nodes: tuple[str, ...] = ()
 
 
 class Target(NamedTuple):
@@ -94,6 +100,37 @@ class Target(NamedTuple):
     protocol: Protocol
 
 
+class Entrance(StrEnum):
+    """What kind of address clients use."""
+
+    CLUSTER_IP = "ClusterIP"
+    EXTERNAL_IP = "external IP"
+    LOAD_BALANCER = "load balancer"
+    NODE_PORT = "NodePort"
+
+
+class Frontend(Struct, frozen=True, gc=False):
+    """Where clients find one port of a service. `ip` is the unspecified address of its family for a NodePort.
+
+    `sources`: the clients that may use it, () for all.
+    """
+
+    ip: Ip
+    protocol: Protocol
+    port: int
+    service: str
+    backends: str  # key of the SERVICE_PORT
+    entrance: Entrance = Entrance.CLUSTER_IP
+    local: bool = False  # by its policy only endpoints of the node that a client came to
+    sources: tuple[Cidr, ...] = ()
+
+    @property
+    def key(self) -> str:
+        if self.entrance is Entrance.NODE_PORT:
+            return f"{Entrance.NODE_PORT} IPv{self.ip.family} {self.protocol} {self.port}"
+        return tuple_key(self.ip, self.protocol, self.port)
+
+
 class ServiceBackends(Struct, frozen=True, gc=False):
     """The endpoints that new connections of one service port and family may get, lowest address first."""
 
@@ -101,14 +138,28 @@ class ServiceBackends(Struct, frozen=True, gc=False):
     service: str
     protocol: Protocol
     targets: tuple[Target, ...]
+    frontends: tuple[Frontend, ...] = ()  # those it wants; who has them says FRONTEND
+    affinity: int = 0  # seconds
 
 
-class Frontend(Struct, frozen=True, gc=False):
-    ip: Ip
-    protocol: Protocol
-    port: int
-    service: str
-    backends: str  # key of the SERVICE_PORT
+class ZoneBackends(Struct, frozen=True, gc=False):
+    """Those of a service port that clients in one topology zone should get."""
+
+    backends: ServiceBackends
+    zone: str
+    targets: tuple[Target, ...]
+
+
+class NodeBackends(Struct, frozen=True, gc=False):
+    """Those of a service port that are on one node (for Local policies), and those that its clients should get.
+
+    Either is () when no frontend asks for it.
+    """
+
+    backends: ServiceBackends
+    node: str
+    local: tuple[Target, ...]
+    hinted: tuple[Target, ...]
 
 
 def tuple_key(ip: Ip, protocol: Protocol, port: int) -> str:
@@ -139,3 +190,13 @@ def known_segment(name: str) -> bool:
 
 def segment_family(name: str) -> int:
     return int(name[0]) if name in ("4:", "6:") else (6 if ":" in name else 4)
+
+
+def local_choice(service_port: str) -> str:
+    """The owner of the group with the endpoints on the switch's own node."""
+    return f"{service_port} local"
+
+
+def hinted_choice(service_port: str) -> str:
+    """The owner of the group with the endpoints that hints give to the switch's node or zone."""
+    return f"{service_port} hinted"

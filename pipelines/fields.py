@@ -261,6 +261,7 @@ TO_NODE = _part("TO_NODE", REGS[0], 12, 1, 20, 41)  # destination is an address 
 OWN_SOURCE = _part("OWN_SOURCE", REGS[0], 13, 1)  # a host packet with an address of this node as source
 TOO_BIG = _part("TOO_BIG", REGS[0], 14, 1, 100, 102)  # for the tunnel
 OUTSIDE = _part("OUTSIDE", REGS[0], 15, 1, 30, 44)  # came by the uplink, from no node and no pod
+NODE_PORT = _part("NODE_PORT", REGS[0], 24, 1, 20, 41)  # destination is an address of this node with NodePorts
 PLACE = _part("PLACE", REGS[0], 16, 4, 42, 69)
 EGRESS = _part("EGRESS", REGS[0], 20, 4, 70, 110)
 OUT_PORT = _part("OUT_PORT", REGS[1], 0, 32, 70, 110)
@@ -268,6 +269,8 @@ ENDPOINT_PORT = _part("ENDPOINT_PORT", REGS[2], 0, 16, 40, 69)
 ENDPOINT_IP4 = _part("ENDPOINT_IP4", REGS[3], 0, 32, 40, 69)
 ENDPOINT4 = Part("ENDPOINT4", XREGS[1], 0, 64, 40, 69)  # port << 32 | address: both of the above in one action
 ENDPOINT_IP6 = _part("ENDPOINT_IP6", XXREGS[1], 0, 128, 40, 69)
+SERVICE_NUMBER = _part("SERVICE_NUMBER", REGS[10], 0, 24, 41, 45)  # of a service port with affinity
+CHOSEN = _part("CHOSEN", REGS[10], 24, 1, 40, 41)  # the endpoint is the one that the client had before
 CLIENT_MAC = _part("CLIENT_MAC", XREGS[4], 0, 48)  # source MAC as the packet entered
 
 CT_ENTERED_BY = _part("CT_ENTERED_BY", CT_MARK, 0, 4)
@@ -287,6 +290,13 @@ SNAT_ZONE = 2
 def endpoint(ip: Ip | Cidr) -> tuple[Item, Item]:
     """Ethernet type and the chosen endpoint's address."""
     return ETH[ip.family], _prefix(ENDPOINT_IP[ip.family], ip)
+
+
+def chosen(ip: Ip, port: int) -> tuple[Item, ...]:
+    """Exactly this endpoint was chosen."""
+    if ip.family == 4:
+        return (ENDPOINT4.eq(port << 32 | ip.value),)
+    return ENDPOINT_PORT.eq(port), ENDPOINT_IP6.eq(ip.value)
 
 
 def register_bits(field: Field, low: int, bits: int) -> tuple[str, int]:

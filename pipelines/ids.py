@@ -38,7 +38,9 @@ def cookie(feature: int, owner: str, digest: int) -> int:
 
 
 def learned_cookie(feature: int, owner: str) -> int:
-    return OWN_COOKIE | feature << 49 | LEARNED | owner_hash(owner) << 32
+    """Of what is learned for `owner`: 48 bits of its hash, because flows of one cookie are deleted together."""
+    digest = int.from_bytes(hashlib.blake2b(owner.encode(), digest_size=4, person=b"learned").digest(), "big")
+    return OWN_COOKIE | feature << 49 | LEARNED | owner_hash(owner) << 32 | digest
 
 
 def split_cookie(value: int) -> Cookie | None:

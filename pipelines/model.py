@@ -94,10 +94,18 @@ class Pod(Struct, frozen=True, gc=False):
     problems: tuple[Problem, ...] = ()
 
 
+class Policy(StrEnum):
+    """Which endpoints a connection may get: any of the cluster, or those on the node that it came to."""
+
+    CLUSTER = "Cluster"
+    LOCAL = "Local"
+
+
 class ServicePort(Struct, frozen=True, gc=False):
     name: str  # "" when the service has one unnamed port
     protocol: Protocol
     port: int
+    node_port: int = 0  # 0: none
 
 
 class Service(Struct, frozen=True, gc=False):
@@ -111,7 +119,14 @@ class Service(Struct, frozen=True, gc=False):
     uid: str = ""
     created: str = ""
     cluster_ips: tuple[Ip, ...] = ()
+    external_ips: tuple[Ip, ...] = ()
+    load_balancer_ips: tuple[Ip, ...] = ()  # of its status; those with `ipMode: Proxy` are the load balancer's own
     ports: tuple[ServicePort, ...] = ()
+    internal_policy: Policy = Policy.CLUSTER
+    external_policy: Policy = Policy.CLUSTER
+    affinity: int = 0  # seconds for which a client keeps its endpoint; 0: no affinity
+    source_ranges: tuple[Cidr, ...] = ()  # clients that may use its load balancer addresses; (): all
+    health_check_port: int = 0  # 0: none
     problems: tuple[Problem, ...] = ()
 
 
@@ -129,6 +144,8 @@ class Endpoint(Struct, frozen=True, gc=False):
     serving: bool = True
     terminating: bool = False
     node: str = ""
+    for_zones: tuple[str, ...] = ()  # hints: the topology zones and nodes whose clients should get it
+    for_nodes: tuple[str, ...] = ()
 
 
 class EndpointSlice(Struct, frozen=True, gc=False):
@@ -190,6 +207,14 @@ class ReplyPath(StrEnum):
     LABEL = "label"  # in the connection, written anew with every packet of the client
 
 
+class Served(StrEnum):
+    """Which services are ours, for clusters that move from another proxy or back."""
+
+    ALL = "all"
+    CLUSTER_IP = "cluster-ip"
+    OFF = "off"
+
+
 class Settings(Struct, frozen=True, gc=False):
     """What an operator decided that changes flows, and how far the source of objects can be believed."""
 
@@ -208,6 +233,9 @@ class Settings(Struct, frozen=True, gc=False):
     reply_limit: int = 10_000  # learned flows of one family on one switch, 0: any number
     virtual_ip4: Ip = parse_ip("169.254.0.253")
     virtual_ip6: Ip = parse_ip("fd00:5b::fd")
+    services: Served = Served.ALL
+    node_port_addresses: tuple[Cidr, ...] = ()  # node addresses in these answer to NodePorts; (): all of them
+    source_ranges_everywhere: bool = False  # source ranges hold for external IPs and NodePorts too
     source_complete: bool = True  # False: objects may be missing that were there before the controller started
     endpoints_per_service_port: int = 900  # a group of IPv6 endpoints has to fit in one OpenFlow message
 

@@ -19,6 +19,7 @@ RULES = (
     Rule("pod advice", Kind.POD, advice.about_pod),
     Rule("backends", Kind.ENDPOINT_SLICE, service_rules.backends),
     Rule("services", Kind.SERVICE, service_rules.services),
+    Rule("frontends", Kind.SERVICE, service_rules.frontends),
     Rule("service ranges", Kind.SERVICE_CIDR, service_rules.service_ranges),
     Rule("configured ranges", Kind.SETTINGS, service_rules.service_ranges),
     Rule("lone addresses", Derived.FRONTEND, service_rules.lone_addresses),

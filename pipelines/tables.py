@@ -217,7 +217,7 @@ DESTINATION = _table(
     Stage.PREROUTING,
     "Per node: which destinations are this node's own addresses, so that service flows can be shared by all nodes.",
     matches=_these(f.ENTERED_BY) | _IP,
-    sets=_these(f.TO_NODE),
+    sets=_these(f.TO_NODE, f.NODE_PORT),
     miss=24,
 )
 UNSNAT = _table(
@@ -235,7 +235,7 @@ CONNTRACK = _table(
     Stage.CONNTRACK,
     "Connection tracking for everything that a service may concern. Host traffic to and from other addresses "
     "passes untracked, and so does what the host forwards for a pod, which was tracked when the pod sent it.",
-    matches=_these(f.ENTERED_BY, f.TO_NODE, f.OWN_SOURCE) | _IP,
+    matches=_these(f.ENTERED_BY, f.TO_NODE, f.NODE_PORT, f.OWN_SOURCE, f.TCP_SRC, f.UDP_SRC, f.SCTP_SRC) | _IP | _PORTS,
     sets=_these(f.OUTSIDE),
     goes=(31, 80),
 )
@@ -248,18 +248,35 @@ CONNTRACK_STATE = _table(
     "connections look for a service; the rest is routed.",
     matches=_these(f.ENTERED_BY, f.TO_NODE, f.OUTSIDE, f.OWN_SOURCE, f.TCP_FLAGS) | _IP | _CT,
     sets=_these(f.SERVICE, f.SNAT_KIND),
-    goes=(40, 44, 70, 80),
-    calls=(43,),
+    goes=(38, 44, 70, 80),
+    calls=(40, 43),
 )
-AFFINITY = _table(40, "affinity", Stage.PREROUTING, "Learned choices of services with session affinity.", miss=41)
+SERVICE_SOURCE = _table(
+    38,
+    "service_source",
+    Stage.PREROUTING,
+    "Services that only some clients may use.",
+    matches=_IP | _PORTS | _these(f.NODE_PORT),
+    goes=(41,),
+    miss=41,
+)
+AFFINITY = _table(
+    40,
+    "affinity",
+    Stage.PREROUTING,
+    "Called by conntrack_state: learned choices of services with session affinity; only learn writes here.",
+    matches=_IP | _PORTS,
+    sets=_these(f.ENDPOINT4, f.ENDPOINT_PORT, f.ENDPOINT_IP6, f.CHOSEN),
+)
 SERVICE_LB = _table(
     41,
     "service_lb",
     Stage.PREROUTING,
     "A service address and port: the group that chooses an endpoint. Anything else in a service range is refused.",
-    matches=_IP | _PORTS | _these(f.TCP_FLAGS, f.IP_FRAG),
-    sets=_these(f.ENDPOINT4, f.ENDPOINT_PORT, f.ENDPOINT_IP6),
-    calls=(42,),
+    matches=_IP | _PORTS | _these(f.ENTERED_BY, f.NODE_PORT, f.CHOSEN, f.TCP_FLAGS, f.IP_FRAG),
+    sets=_these(f.ENDPOINT4, f.ENDPOINT_PORT, f.ENDPOINT_IP6, f.SERVICE_NUMBER),
+    goes=(42,),
+    calls=(42, 45),
     miss=70,
 )
 ENDPOINT_DNAT = _table(
@@ -290,6 +307,15 @@ LABEL_REPLY = _table(
     sets=_these(f.CT_CLIENT_MAC, f.CT_LEARNED),
     goes=(70,),
     miss=70,
+)
+AFFINITY_LEARN = _table(
+    45,
+    "affinity_learn",
+    Stage.PREROUTING,
+    "Called by a service's group: the client's choice is learned, to be found in affinity next time.",
+    matches=_these(f.ETH_TYPE, f.IP_PROTO, f.SERVICE_NUMBER, f.ENDPOINT4, f.ENDPOINT_PORT, f.ENDPOINT_IP6),
+    learns=(40,),
+    calls=(42,),
 )
 ENDPOINT_PLACE = _table(
     68,

@@ -9,7 +9,16 @@ from enum import Enum
 from typing import Any
 
 from pipelines.addresses import Cidr, Ip
-from pipelines.derived import Derived, NodeNetwork, PodCidr, Router, ServiceBackends, known_segment, segment_family
+from pipelines.derived import (
+    Derived,
+    Frontend,
+    NodeNetwork,
+    PodCidr,
+    Router,
+    ServiceBackends,
+    known_segment,
+    segment_family,
+)
 from pipelines.model import Kind, Node, Port, Settings, TrafficMode, port_key
 from pipelines.unit import Scope
 
@@ -98,9 +107,16 @@ class FleetView:
         found: ServiceBackends | None = self._facts.get(Derived.SERVICE_PORT, service_port)
         return found
 
-    def group_id(self, service_port: str) -> int:
-        number: int = self._facts.get(Derived.GROUP_ID, service_port)
+    def group_id(self, owner: str) -> int:
+        number: int = self._facts.get(Derived.GROUP_ID, owner)
         return number
+
+    def owns(self, front: Frontend) -> bool:
+        """Whether a service has the address that it wants."""
+        return bool(self._facts.get(Derived.FRONTEND, front.key) == front)
+
+    def is_node(self, ip: Ip) -> bool:
+        return self._facts.get(Derived.NODE_ADDRESS, str(ip)) is not None
 
 
 class ZoneView(FleetView):

@@ -2,6 +2,7 @@
 
 from pipelines.feature import Feature
 from pipelines.features import (
+    affinity,
     classify,
     conntrack,
     destination,
@@ -26,6 +27,7 @@ FEATURES: tuple[Feature, ...] = (
     *destination.FEATURES,
     *conntrack.FEATURES,
     *services.FEATURES,
+    *affinity.FEATURES,
     *snat.FEATURES,
     *routes.FEATURES,
     *reply_path.FEATURES,

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pipelines import fields as f
 from pipelines.actions import Ct, Nat, load, move
 from pipelines.addresses import Cidr, Ip
-from pipelines.derived import Derived, NodeNetwork, PodCidr
+from pipelines.derived import Derived, Entrance, Frontend, NodeNetwork, PodCidr, Target
 from pipelines.feature import Feature, unit
 from pipelines.fields import Entered, ct_state
 from pipelines.flow import Flow
@@ -24,11 +24,12 @@ from pipelines.tables import (
     LABEL_REPLY,
     LEARN_REPLY,
     ROUTE,
+    SERVICE_SOURCE,
     SNAT,
     goto,
     resubmit,
 )
-from pipelines.unit import ScopeKind, Unit
+from pipelines.unit import EMPTY, ScopeKind, Unit
 from pipelines.view import FleetView, NodeView
 
 _FROM_OUTSIDE = load(f.OUTSIDE, 1)
@@ -69,8 +70,10 @@ def _states() -> Iterator[Flow]:
     left = (ct_state("-rpl+trk"), f.CT_SERVICE.eq(0), f.CT_SNAT_KIND.eq(f.Snat.NODE_ADDRESS))
     yield CONNTRACK_STATE.flow(175, left, load(f.SNAT_KIND, f.Snat.NODE_ADDRESS), goto(ROUTE))
     yield CONNTRACK_STATE.flow(172, (ct_state("-rpl+trk"), f.CT_ENTERED_BY.eq(Entered.UPLINK), f.OUTSIDE.eq(1)), *_SEEN)
-    yield CONNTRACK_STATE.flow(171, (ct_state("+new+trk"), f.OUTSIDE.eq(1)), resubmit(LEARN_REPLY), goto(AFFINITY))
-    yield CONNTRACK_STATE.flow(170, (ct_state("+new+trk"),), goto(AFFINITY))
+    yield CONNTRACK_STATE.flow(
+        171, (ct_state("+new+trk"), f.OUTSIDE.eq(1)), resubmit(LEARN_REPLY), resubmit(AFFINITY), goto(SERVICE_SOURCE)
+    )
+    yield CONNTRACK_STATE.flow(170, (ct_state("+new+trk"),), resubmit(AFFINITY), goto(SERVICE_SOURCE))
     yield CONNTRACK_STATE.flow(100, (ct_state("+trk"),), goto(ROUTE))
 
 
@@ -132,11 +135,39 @@ def forwarded_by_host(network: NodeNetwork, view: NodeView) -> Unit:
     )
 
 
+def node_port(front: Frontend, view: FleetView) -> Unit:
+    """Packets from the uplink for a NodePort, or for a service's port of an address that is also a node's."""
+    del view
+    if front.entrance is Entrance.CLUSTER_IP:
+        return EMPTY
+    number = front.protocol.number
+    port = (f.IP_PROTO.eq(number), f.L4_DST[number].eq(front.port))
+    at = (f.ETH[front.ip.family], f.NODE_PORT.eq(1)) if front.ip.value == 0 else f.destination(front.ip)
+    return unit([CONNTRACK.flow(95, (f.ENTERED_BY.eq(Entered.UPLINK), *at, *port), _TRACK)])
+
+
+def host_endpoint(target: Target, view: FleetView) -> Unit:
+    """Packets between anybody and an endpoint that is a port of a node: its clients may have come by a service."""
+    if not view.is_node(target.ip):
+        return EMPTY
+    number = target.protocol.number
+    to = (*f.destination(target.ip), f.IP_PROTO.eq(number), f.L4_DST[number].eq(target.port))
+    back = (*f.source(target.ip), f.IP_PROTO.eq(number), f.L4_SRC[number].eq(target.port))
+    return unit(
+        [
+            CONNTRACK.flow(96, (f.ENTERED_BY.eq(Entered.UPLINK), *to), _TRACK),
+            CONNTRACK.flow(96, (f.ENTERED_BY.eq(Entered.LOCAL), *back), _TRACK),
+        ]
+    )
+
+
 FEATURES = (
     Feature("conntrack", 10, ScopeKind.FLEET, Kind.SETTINGS, fixed_flows),
     Feature("conntrack.tracked", 11, ScopeKind.FLEET, Derived.TRACKED, tracked_with),
     Feature("conntrack.pods", 27, ScopeKind.FLEET, Derived.POD_CIDR, to_pods),
     Feature("conntrack.services", 28, ScopeKind.FLEET, Derived.SERVICE_RANGE, to_services),
     Feature("conntrack.lone_address", 30, ScopeKind.FLEET, Derived.LONE_ADDRESS, to_services),
+    Feature("conntrack.external", 50, ScopeKind.FLEET, Derived.FRONTEND, node_port),
+    Feature("conntrack.host_endpoint", 51, ScopeKind.FLEET, Derived.ENDPOINT, host_endpoint),
     Feature("conntrack.node", 12, ScopeKind.NODE, Derived.NODE_NETWORK, forwarded_by_host),
 )

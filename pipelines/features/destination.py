@@ -24,7 +24,12 @@ _UNDO = Ct(zone=f.SNAT_ZONE, nat=Nat(), table=CONNTRACK.id)
 def own_addresses(network: NodeNetwork, view: NodeView) -> Unit:
     """Packets to this node's own addresses, and to its SNAT addresses."""
     own = [at.ip for at in view.node.addresses] + [cidr.address(1) for cidr in network.cidrs]
+    asked = view.settings.node_port_addresses
     flows = [DESTINATION.flow(100, f.destination(ip), load(f.TO_NODE, 1), goto(UNSNAT)) for ip in own]
+    for at in view.node.addresses:
+        if not asked or any(cidr.__contains__(at.ip) for cidr in asked):
+            serves = load(f.TO_NODE, 1), load(f.NODE_PORT, 1)
+            flows.append(DESTINATION.flow(110, f.destination(at.ip), *serves, goto(UNSNAT)))
     flows += [UNSNAT.flow(100, f.destination(cidr.address(2)), _UNDO) for cidr in network.cidrs]
     for at in view.node.addresses:
         flows += _reserved_ports(at.ip, view.settings)

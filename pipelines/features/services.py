@@ -5,19 +5,41 @@ there. What differs between nodes (where the endpoint is, seen from here) is ask
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from pipelines import fields as f
 from pipelines.actions import Controller, Ct, Meter, Nat, SetField, ToGroup, load
-from pipelines.addresses import Cidr, Ip
-from pipelines.derived import Derived, Frontend, ServiceBackends, Target
+from pipelines.addresses import Cidr
+from pipelines.derived import (
+    Derived,
+    Entrance,
+    Frontend,
+    NodeBackends,
+    ServiceBackends,
+    Target,
+    ZoneBackends,
+    hinted_choice,
+    local_choice,
+)
 from pipelines.feature import Feature, unit
+from pipelines.features import affinity
 from pipelines.features.conntrack import REMEMBER
+from pipelines.fields import Entered
 from pipelines.flow import Bucket, Flow, Group
 from pipelines.ids import REJECT_METER
-from pipelines.tables import ENDPOINT_DNAT, ENDPOINT_PLACE, ROUTE, SERVICE_LB, resubmit
+from pipelines.tables import (
+    AFFINITY_LEARN,
+    ENDPOINT_DNAT,
+    ENDPOINT_PLACE,
+    ROUTE,
+    SERVICE_LB,
+    SERVICE_SOURCE,
+    Table,
+    goto,
+    resubmit,
+)
 from pipelines.unit import EMPTY, ScopeKind, Tuple, Unit
-from pipelines.view import FleetView
+from pipelines.view import FleetView, NodeView, ZoneView
 
 REJECT_BYTES = 256  # of the refused packet: enough for any header that an ICMP error quotes
 REJECT = (Meter(REJECT_METER), Controller(REJECT_BYTES))
@@ -48,28 +70,106 @@ def service_range(cidr: Cidr, view: FleetView) -> Unit:
 
 
 def frontend(front: Frontend, view: FleetView) -> Unit:
-    """New connections to a service's address and port."""
-    number = front.protocol.number
-    to = (*f.destination(front.ip), f.IP_PROTO.eq(number))
+    """New connections to a service, wherever its policies do not say otherwise."""
     backends = view.backends(front.backends)
-    targets = backends.targets if backends else ()
-    if not targets and not view.settings.source_complete:
-        return EMPTY  # its endpoints may be among what is missing: what a switch has of it is held, not refused
-    actions = (ToGroup(view.group_id(front.backends)),) if targets else REJECT
-    flows = [SERVICE_LB.flow(200, (*to, f.L4_DST[number].eq(front.port)), *actions)]
-    allowed = frozenset(Tuple(number, front.ip, front.port, target.ip, target.port) for target in targets)
-    return Unit(flows=tuple(flows), allowed=allowed)
+    if backends is None:
+        return EMPTY
+    if not backends.targets:
+        # Its endpoints may be among what is missing: what a switch has of it is held then, not refused.
+        return unit([SERVICE_LB.flow(200, _to(front), *REJECT)]) if view.settings.source_complete else EMPTY
+    flows = _shared_local(front, backends, view) if front.local else _choose(200, front, backends, backends.key, view)
+    return Unit(tuple(flows), allowed=_allowed(front, backends.targets))
+
+
+def sources(front: Frontend, view: FleetView) -> Unit:
+    """New connections of clients that may, or may not, use a frontend."""
+    del view
+    if not front.sources:
+        return EMPTY
+    may = [(*_to(front), f.source(cidr)[1]) for cidr in front.sources]
+    flows = [SERVICE_SOURCE.flow(110, conditions, goto(SERVICE_LB)) for conditions in may]
+    return unit([*flows, SERVICE_SOURCE.flow(100, _to(front))])
+
+
+def _to(front: Frontend) -> tuple[f.Item, ...]:
+    """Packets for a frontend: to its address, or to any address of the node that has NodePorts."""
+    number = front.protocol.number
+    port = (f.IP_PROTO.eq(number), f.L4_DST[number].eq(front.port))
+    if front.entrance is Entrance.NODE_PORT:
+        return f.ETH[front.ip.family], f.NODE_PORT.eq(1), *port
+    return *f.destination(front.ip), *port
+
+
+def _choose(
+    priority: int, front: Frontend, backends: ServiceBackends, choice: str, view: FleetView, *client: f.Item
+) -> Iterator[Flow]:
+    """A choice of a group, or with affinity what the client was given before."""
+    conditions = (*_to(front), *client)
+    group = ToGroup(view.group_id(choice))
+    if not backends.affinity:
+        yield SERVICE_LB.flow(priority, conditions, group)
+        return
+    number = load(f.SERVICE_NUMBER, affinity.number_of(backends, view))
+    yield SERVICE_LB.flow(priority, (*conditions, f.CHOSEN.eq(1)), goto(ENDPOINT_DNAT))
+    yield SERVICE_LB.flow(priority, (*conditions, f.CHOSEN.eq(0)), number, group)
+
+
+def _shared_local(front: Frontend, backends: ServiceBackends, view: FleetView) -> Iterator[Flow]:
+    """With a Local policy nobody is served but on nodes with an endpoint (rule R7), and inside the cluster.
+
+    An external policy does not bind clients inside, an internal one does.
+    """
+    yield SERVICE_LB.flow(200, _to(front))
+    if front.entrance is not Entrance.CLUSTER_IP:
+        for entered in (Entered.POD, Entered.LOCAL, Entered.GATEWAY):
+            yield from _choose(212, front, backends, backends.key, view, f.ENTERED_BY.eq(entered))
+
+
+def _allowed(front: Frontend, targets: Iterable[Target]) -> frozenset[Tuple]:
+    number = front.protocol.number
+    return frozenset(Tuple(number, front.ip, front.port, target.ip, target.port) for target in targets)
+
+
+def zone_choice(near: ZoneBackends, view: ZoneView) -> Unit:
+    """New connections of clients in a zone that endpoints are meant for."""
+    return _fewer(203, near.backends, near.targets, hinted_choice(near.backends.key), view, local=False)
+
+
+def node_choice(chosen: NodeBackends, view: NodeView) -> Unit:
+    """New connections on a node that endpoints are meant for, or that has some of its own for a Local policy."""
+    backends = chosen.backends
+    near = _fewer(206, backends, chosen.hinted, hinted_choice(backends.key), view, local=False)
+    own = _fewer(209, backends, chosen.local, local_choice(backends.key), view, local=True)
+    return Unit((*near.flows, *own.flows), (*near.groups, *own.groups), near.allowed | own.allowed)
+
+
+def _fewer(
+    priority: int, backends: ServiceBackends, targets: tuple[Target, ...], choice: str, view: FleetView, *, local: bool
+) -> Unit:
+    """As for everybody else, with fewer endpoints: for the frontends with a Local policy, or for the others."""
+    fronts = [front for front in backends.frontends if front.local is local and view.owns(front)] if targets else []
+    if not fronts:
+        return EMPTY
+    flows = [flow for front in fronts for flow in _choose(priority, front, backends, choice, view)]
+    allowed = frozenset(one for front in fronts for one in _allowed(front, targets))
+    return Unit(tuple(flows), (_group(view.group_id(choice), targets, backends),), allowed)
 
 
 def service_group(backends: ServiceBackends, view: FleetView) -> Unit:
     """The choice among a service port's endpoints."""
     if not backends.targets:
         return EMPTY
-    hashed = HASH_FIELDS if len(backends.targets) > DP_HASH_BUCKETS else ()
-    return Unit(groups=(Group(view.group_id(backends.key), tuple(_buckets(backends.targets)), hashed),))
+    return Unit(groups=(_group(view.group_id(backends.key), backends.targets, backends),))
 
 
-def _buckets(targets: tuple[Target, ...]) -> Iterator[Bucket]:
+def _group(number: int, targets: tuple[Target, ...], backends: ServiceBackends) -> Group:
+    """With affinity by a hash over all that tells connections apart: then each of them looks for a former choice."""
+    hashed = HASH_FIELDS if len(targets) > DP_HASH_BUCKETS or backends.affinity else ()
+    then = AFFINITY_LEARN if backends.affinity else ENDPOINT_DNAT
+    return Group(number, tuple(_buckets(targets, then)), hashed)
+
+
+def _buckets(targets: tuple[Target, ...], then: Table) -> Iterator[Bucket]:
     """Bucket ids follow from the endpoint, so that a hash keeps its choice when others come and go."""
     taken: set[int] = set()
     for target in targets:
@@ -77,10 +177,10 @@ def _buckets(targets: tuple[Target, ...]) -> Iterator[Bucket]:
         while number in taken:
             number = (number + 1) & 0xFFFFFF
         taken.add(number)
-        yield SERVICE_LB.bucket(number, *_choose(target), resubmit(ENDPOINT_DNAT))
+        yield SERVICE_LB.bucket(number, *_given(target), resubmit(then))
 
 
-def _choose(target: Target) -> Iterator[SetField]:
+def _given(target: Target) -> Iterator[SetField]:
     if target.ip.family == 4:
         yield load(f.ENDPOINT4, target.port << 32 | target.ip.value)
     else:
@@ -96,7 +196,7 @@ def endpoint(target: Target, view: FleetView) -> Unit:
         [
             ENDPOINT_DNAT.flow(
                 100,
-                (f.ETH[target.ip.family], f.IP_PROTO.eq(number), *_chosen(target.ip, target.port)),
+                (f.ETH[target.ip.family], f.IP_PROTO.eq(number), *f.chosen(target.ip, target.port)),
                 load(f.SERVICE, 1),
                 resubmit(ENDPOINT_PLACE),
                 Ct(
@@ -111,18 +211,15 @@ def endpoint(target: Target, view: FleetView) -> Unit:
     )
 
 
-def _chosen(ip: Ip, port: int) -> tuple[f.Item, ...]:
-    if ip.family == 4:
-        return (f.ENDPOINT4.eq(port << 32 | ip.value),)
-    return f.ENDPOINT_PORT.eq(port), f.ENDPOINT_IP6.eq(ip.value)
-
-
 FEATURES = (
     Feature("services.range", 13, ScopeKind.FLEET, Derived.SERVICE_RANGE, service_range),
     Feature("services.lone_address", 29, ScopeKind.FLEET, Derived.LONE_ADDRESS, service_range),
     Feature("services.frontend", 14, ScopeKind.FLEET, Derived.FRONTEND, frontend),
     Feature("services.group", 15, ScopeKind.FLEET, Derived.SERVICE_PORT, service_group),
     Feature("services.endpoint", 16, ScopeKind.FLEET, Derived.ENDPOINT, endpoint),
+    Feature("services.source", 52, ScopeKind.FLEET, Derived.FRONTEND, sources),
+    Feature("services.zone", 53, ScopeKind.ZONE, Derived.ZONE_BACKENDS, zone_choice),
+    Feature("services.node", 54, ScopeKind.NODE, Derived.NODE_BACKENDS, node_choice),
 )
 
 # Features whose flows send refused packets to the controller.

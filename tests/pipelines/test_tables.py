@@ -65,8 +65,8 @@ def test_a_resubmit_that_the_table_does_not_call_is_refused() -> None:
 
 
 def test_going_where_one_may_only_call_is_refused() -> None:
-    with pytest.raises(ContractError, match="service_lb does not go to table 42"):
-        SERVICE_LB.flow(100, (), goto(ENDPOINT_DNAT))
+    with pytest.raises(ContractError, match="endpoint_dnat does not go to table 68"):
+        ENDPOINT_DNAT.flow(100, (), Goto(68))
 
 
 def test_a_table_without_calls_sends_to_no_group() -> None:

@@ -1,0 +1,104 @@
+"""What a Service object says: addresses, ports, policies, affinity.
+
+A wrong value is left out and reported, the rest is kept.
+"""
+
+from collections.abc import Sequence
+
+from k8s_bridge import shapes
+from k8s_bridge.findings import Findings
+from pipelines.addresses import Cidr, Interface, Ip, parse_interface, prefix_mask
+from pipelines.model import Policy, ServicePort
+
+DEFAULT_AFFINITY, LONGEST_AFFINITY = 10_800, 86_400  # seconds: Kubernetes' default and bound
+LONGEST_IN_FLOW = 65_535  # seconds
+
+
+def ports(findings: Findings, raw: Sequence[shapes.ServicePort], node_ports: bool) -> tuple[ServicePort, ...]:
+    found: dict[tuple[str, int], ServicePort] = {}
+    names: set[str] = set()
+    for index, item in enumerate(raw):
+        field = f"spec.ports[{index}]"
+        number = findings.port(f"{field}.port", item.port)
+        protocol = findings.protocol(f"{field}.protocol", item.protocol)
+        if number is None or protocol is None:
+            continue
+        name = item.name or ""
+        if (protocol, number) in found:
+            findings.add(field, f"{protocol} port {number} is listed twice; the first counts")
+        elif name in names:
+            findings.add(f"{field}.name", f"{name!r} is the name of an earlier port; that one counts")
+        else:
+            names.add(name)
+            asked = node_ports and item.node_port
+            node_port = findings.port(f"{field}.nodePort", item.node_port) if asked else None
+            found[protocol, number] = ServicePort(name, protocol, number, node_port or 0)
+    if not raw:
+        findings.add("spec.ports", "required: at least one port")
+    return tuple(found.values())
+
+
+def external_ips(findings: Findings, spec: shapes.ServiceSpec) -> tuple[Ip, ...]:
+    texts = [(f"spec.externalIPs[{i}]", text) for i, text in enumerate(spec.external_ips or ())]
+    return _ips(findings, texts)
+
+
+def load_balancer_ips(findings: Findings, status: shapes.ServiceStatus | None) -> tuple[Ip, ...]:
+    """The addresses that the switches stand for; a host name, and `ipMode: Proxy` (KEP-1860), are the cloud's."""
+    balancer = status.load_balancer if status else None
+    texts = [
+        (f"status.loadBalancer.ingress[{i}].ip", item.ip)
+        for i, item in enumerate((balancer.ingress if balancer else None) or ())
+        if item.ip and item.ip_mode != "Proxy"
+    ]
+    return _ips(findings, texts)
+
+
+def _ips(findings: Findings, texts: Sequence[tuple[str, str]]) -> tuple[Ip, ...]:
+    found = (findings.ip(field, text) for field, text in texts)
+    return tuple(dict.fromkeys(ip for ip in found if ip is not None))
+
+
+def policy(findings: Findings, field: str, text: str | None) -> Policy:
+    try:
+        return Policy(text or "Cluster")
+    except ValueError:
+        findings.add(field, f"{text!r} is not Cluster or Local; Cluster counts")
+        return Policy.CLUSTER
+
+
+def affinity(findings: Findings, spec: shapes.ServiceSpec) -> int:
+    """Seconds; 0 without affinity."""
+    if spec.session_affinity in (None, "", "None"):
+        return 0
+    if spec.session_affinity != "ClientIP":
+        findings.add("spec.sessionAffinity", f"{spec.session_affinity!r} is not None or ClientIP; None counts")
+        return 0
+    config = spec.session_affinity_config
+    seconds = config.client_ip.timeout_seconds if config and config.client_ip else None
+    field = "spec.sessionAffinityConfig.clientIP.timeoutSeconds"
+    if seconds is None:
+        return DEFAULT_AFFINITY
+    if not 0 < seconds <= LONGEST_AFFINITY:
+        findings.add(field, f"{seconds} is not between 1 and {LONGEST_AFFINITY}; {DEFAULT_AFFINITY} counts")
+        return DEFAULT_AFFINITY
+    if seconds > LONGEST_IN_FLOW:
+        findings.add(field, f"a switch keeps a client's choice at most {LONGEST_IN_FLOW} s after its last connection")
+        return LONGEST_IN_FLOW
+    return seconds
+
+
+def source_ranges(findings: Findings, spec: shapes.ServiceSpec) -> tuple[Cidr, ...]:
+    found: dict[Cidr, None] = {}
+    for index, text in enumerate(spec.load_balancer_source_ranges or ()):
+        try:
+            found[_prefix(parse_interface(text.strip()))] = None
+        except ValueError as error:
+            findings.add(f"spec.loadBalancerSourceRanges[{index}]", str(error))
+    return tuple(found)
+
+
+def _prefix(at: Interface) -> Cidr:
+    """Host bits are allowed here, and so is every address."""
+    length = at.length or 0
+    return Cidr(at.ip.family, at.ip.value & prefix_mask(at.ip.family, length), length)

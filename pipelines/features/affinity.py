@@ -1,0 +1,74 @@
+"""Tables affinity and affinity_learn: a client that comes again gets the endpoint that it had.
+
+A service's group lets the switch learn what it chose: a flow in table affinity, which every new connection is
+looked up in before the service's own flow decides. The group chooses by a hash over all that tells connections
+apart, so each new one is looked up: none can slip through a cached decision. What was learned goes with the
+endpoint, with the affinity, and with the policy that it was chosen under.
+"""
+
+from pipelines import fields as f
+from pipelines.actions import Learn, LearnLoad, LearnMatch
+from pipelines.derived import Derived, ServiceBackends, Target
+from pipelines.feature import Feature
+from pipelines.flow import Flow
+from pipelines.ids import learned_cookie
+from pipelines.tables import AFFINITY, AFFINITY_LEARN, ENDPOINT_DNAT, resubmit
+from pipelines.unit import EMPTY, ScopeKind, Unit
+from pipelines.view import FleetView
+
+NUMBER = 55
+LONGEST = 65535  # seconds: what OpenFlow can say. Every new connection of the client begins it anew
+CLIENTS = 10_000  # learned for one endpoint of a service; more are spread as if they were new
+
+
+def number_of(backends: ServiceBackends, view: FleetView) -> int:
+    """By this the learning flows know the service port: the id of its group, which is its own."""
+    return view.group_id(backends.key) & (1 << f.SERVICE_NUMBER.bits) - 1
+
+
+def choices(backends: ServiceBackends, view: FleetView) -> Unit:
+    """New connections that a service with affinity has given an endpoint."""
+    if not backends.affinity:
+        return EMPTY
+    return Unit(tuple(_learning(backends, target, view) for target in backends.targets))
+
+
+def _learning(backends: ServiceBackends, target: Target, view: FleetView) -> Flow:
+    family, number = target.ip.family, target.protocol.number
+    policies = "".join("L" if front.local else "C" for front in backends.frontends)
+    port = f.L4_DST[number]
+    of_service = f.SERVICE_NUMBER.eq(number_of(backends, view))
+    specs: list[LearnMatch | LearnLoad] = [
+        LearnMatch(f.ETH_TYPE, f.ETH[family].value),
+        LearnMatch(f.IP_PROTO, number),
+        LearnMatch(f.IP_SRC[family], f.IP_SRC[family]),
+        LearnMatch(f.IP_DST[family], f.IP_DST[family]),
+        LearnMatch(port, port),
+        LearnLoad(f.CHOSEN, 1),
+    ]
+    if family == 4:
+        specs.append(LearnLoad(f.ENDPOINT4, f.ENDPOINT4))
+    else:
+        specs.append(LearnLoad(f.ENDPOINT_PORT, f.ENDPOINT_PORT))
+        specs.append(LearnLoad(f.ENDPOINT_IP6, f.ENDPOINT_IP6))
+    return AFFINITY_LEARN.flow(
+        100,
+        (
+            f.ETH[family],
+            f.IP_PROTO.eq(number),
+            of_service,
+            *f.chosen(target.ip, target.port),
+        ),
+        Learn(
+            AFFINITY.id,
+            learned_cookie(NUMBER, f"{backends.key} {target.ip} {target.port} {policies}"),
+            tuple(specs),
+            idle_timeout=min(backends.affinity, LONGEST),
+            limit=CLIENTS,
+            delete_learned=True,
+        ),
+        resubmit(ENDPOINT_DNAT),
+    )
+
+
+FEATURES = (Feature("affinity", NUMBER, ScopeKind.FLEET, Derived.SERVICE_PORT, choices),)
