@@ -100,7 +100,10 @@ def forgotten(read: Installed, sent: Round) -> set[Tuple]:
 
 
 def _frontends(row: readback.FlowRow, touched: bool, groups: Collection[int]) -> Iterator[Tuple]:
-    """The service address and port in the match of a flow that leads to one of the groups, or to any when touched."""
+    """Address and port in the match of a flow that leads to one of the groups, or to any when touched.
+
+    A NodePort has no address of its own: the unspecified one of its family.
+    """
     try:
         flow = readback.decode_flow(row)
     except readback.DecodeError:
@@ -110,10 +113,10 @@ def _frontends(row: readback.FlowRow, touched: bool, groups: Collection[int]) ->
     exact = {item.field: item.value for item in flow.match if item.mask is None}
     protocol = exact.get(fields.IP_PROTO, 0)
     port = exact.get(fields.L4_DST[protocol]) if protocol in FLUSHED else None
-    for family, field in fields.IP_DST.items():
-        if port is not None and field in exact:
-            address = Ip(family, exact[field])
-            yield Tuple(protocol, address, port, address, 0)
+    family = next((number for number, is_ip in fields.ETH.items() if exact.get(fields.ETH_TYPE) == is_ip.value), None)
+    if port is not None and family is not None:
+        address = Ip(family, exact.get(fields.IP_DST[family], 0))
+        yield Tuple(protocol, address, port, address, 0)
 
 
 def messages(connection: Connection, connections: Iterable[Tuple]) -> Iterator[bytes]:

@@ -163,10 +163,14 @@ def set_async(xid: int) -> bytes:
 def ct_flush(xid: int, zone: int | None, connection: Tuple) -> bytes:
     """Forget the connections of a frontend to an endpoint, or to any when `endpoint_port` is 0, in one zone.
 
+    The unspecified address as frontend stands for every address with this port: that of a NodePort.
+
     Raises ValueError for a missing zone: without one Open vSwitch would flush ALL zones. As Open vSwitch 3.1 leaves
     some of the matches behind, repeat it.
     """
-    original = ((CT_DST, _mapped(connection.frontend)), (CT_DPORT, pack("!H", connection.frontend_port)))
+    original: Iterable[tuple[int, bytes]] = ((CT_DPORT, pack("!H", connection.frontend_port)),)
+    if connection.frontend.value:
+        original = ((CT_DST, _mapped(connection.frontend)), *original)
     reply: Iterable[tuple[int, bytes]] = ()
     if connection.endpoint_port:
         reply = ((CT_SRC, _mapped(connection.endpoint)), (CT_SPORT, pack("!H", connection.endpoint_port)))

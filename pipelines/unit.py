@@ -45,7 +45,10 @@ class UnitKey(NamedTuple):
 
 
 class Tuple(NamedTuple):
-    """A service connection that conntrack may hold: flushed when no unit allows it any more. Protocol is the number."""
+    """A service connection that conntrack may hold: flushed when no unit allows it any more. Protocol is the number.
+
+    The frontend of a NodePort is the unspecified address.
+    """
 
     protocol: int
     frontend: Ip
