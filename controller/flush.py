@@ -77,8 +77,17 @@ def once_more(
 
 
 def frontend_of(connection: Tuple) -> Tuple:
-    """Stands for all connections of the frontend: the endpoint is the frontend itself, with port 0."""
+    """Stands for all connections of the frontend: the endpoint is the frontend itself, with port 0.
+
+    SCTP of a NodePort stands for itself: without ports and without an address only its endpoint can be named.
+    """
+    if _nameless(connection):
+        return connection
     return connection._replace(endpoint=connection.frontend, endpoint_port=0)
+
+
+def _nameless(connection: Tuple) -> bool:
+    return connection.protocol == fields.SCTP and not connection.frontend.value
 
 
 def forgotten(read: Installed, sent: Round) -> set[Tuple]:
@@ -116,7 +125,9 @@ def _frontends(row: readback.FlowRow, touched: bool, groups: Collection[int]) ->
     family = next((number for number, is_ip in fields.ETH.items() if exact.get(fields.ETH_TYPE) == is_ip.value), None)
     if port is not None and family is not None:
         address = Ip(family, exact.get(fields.IP_DST[family], 0))
-        yield Tuple(protocol, address, port, address, 0)
+        frontend = Tuple(protocol, address, port, address, 0)
+        if not _nameless(frontend):
+            yield frontend
 
 
 def messages(connection: Connection, connections: Iterable[Tuple]) -> Iterator[bytes]:

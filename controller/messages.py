@@ -7,6 +7,7 @@ from controller.instructions import action_bytes
 from pipelines import ids
 from pipelines.actions import CONTROLLER_PORT, Action
 from pipelines.addresses import Ip
+from pipelines.fields import SCTP
 from pipelines.unit import Tuple
 
 VERSION = 6
@@ -174,6 +175,11 @@ def ct_flush(xid: int, zone: int | None, connection: Tuple) -> bytes:
     reply: Iterable[tuple[int, bytes]] = ()
     if connection.endpoint_port:
         reply = ((CT_SRC, _mapped(connection.endpoint)), (CT_SPORT, pack("!H", connection.endpoint_port)))
+    if connection.protocol == SCTP:  # the userspace datapath knows its connections by addresses alone
+        original = tuple(one for one in original if one[0] != CT_DPORT)
+        reply = tuple(one for one in reply if one[0] != CT_SPORT)
+        if not original and not reply:
+            raise ValueError("an SCTP flush wants an address")
     return _ct_flush(xid, zone, connection.protocol, original, reply)
 
 

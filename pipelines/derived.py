@@ -192,6 +192,14 @@ def segment_family(name: str) -> int:
     return int(name[0]) if name in ("4:", "6:") else (6 if ":" in name else 4)
 
 
+GROUP_SIZE = 900  # endpoints, so that a group of IPv6 endpoints fits in one OpenFlow message
+
+
+def shares(owner: str, endpoints: int) -> tuple[str, ...]:
+    """The owners of the groups that a choice among so many endpoints is divided into; () when one group holds them."""
+    return () if endpoints <= GROUP_SIZE else tuple(f"{owner} #{n}" for n in range(-(-endpoints // (GROUP_SIZE // 2))))
+
+
 def local_choice(service_port: str) -> str:
     """The owner of the group with the endpoints on the switch's own node."""
     return f"{service_port} local"

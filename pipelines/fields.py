@@ -270,6 +270,7 @@ ENDPOINT_IP4 = _part("ENDPOINT_IP4", REGS[3], 0, 32, 40, 69)
 ENDPOINT4 = Part("ENDPOINT4", XREGS[1], 0, 64, 40, 69)  # port << 32 | address: both of the above in one action
 ENDPOINT_IP6 = _part("ENDPOINT_IP6", XXREGS[1], 0, 128, 40, 69)
 SERVICE_NUMBER = _part("SERVICE_NUMBER", REGS[10], 0, 24, 41, 45)  # of a service port with affinity
+SHARE = _part("SHARE", REGS[11], 0, 24, 41, 46)  # of a service port's endpoints, where one group cannot hold all
 CHOSEN = _part("CHOSEN", REGS[10], 24, 1, 40, 41)  # the endpoint is the one that the client had before
 CLIENT_MAC = _part("CLIENT_MAC", XREGS[4], 0, 48)  # source MAC as the packet entered
 
@@ -280,6 +281,7 @@ CT_SNAT_KIND = _part("CT_SNAT_KIND", CT_MARK, 8, 4)
 CT_CONNECTION_FACTS = Part("CT_CONNECTION_FACTS", CT_MARK, 0, 12, 0, 255)
 CT_CLIENT_MAC = _part("CT_CLIENT_MAC", CT_LABEL, 0, 48)
 CT_SERVICE_PORT = _part("CT_SERVICE_PORT", CT_LABEL, 48, 16)  # SCTP, where NAT cannot rewrite ports
+CT_ENDPOINT_PORT = _part("CT_ENDPOINT_PORT", CT_LABEL, 64, 16)
 
 ENDPOINT_IP = {4: ENDPOINT_IP4, 6: ENDPOINT_IP6}
 

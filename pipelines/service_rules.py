@@ -1,6 +1,6 @@
 """What follows from Services, EndpointSlices and ServiceCIDRs: frontends, endpoints, ranges."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pipelines.addresses import BITS, Cidr, Ip, parse_cidr, parse_ip
@@ -17,6 +17,7 @@ from pipelines.derived import (
     hinted_choice,
     local_choice,
     service_port_key,
+    shares,
     tuple_key,
 )
 from pipelines.model import (
@@ -62,8 +63,6 @@ def services(key: str, service: Service, facts: Facts) -> Outcome:
     claims: list[Claim] = []
     problems: list[Problem] = []
     for port in service.ports if facts.settings().services is not Served.OFF else ():
-        if port.protocol is Protocol.SCTP:
-            continue
         for family in (4, 6):
             at = service_port_key(key, port.name, port.protocol, family)
             wanted = tuple(_frontends(key, service, port, family, facts.settings()))
@@ -87,7 +86,6 @@ def _choices(
         targets = targets[:most]
     backends = ServiceBackends(at, wanted[0].service, port.protocol, targets, wanted, service.affinity)
     yield Claim(Derived.SERVICE_PORT, at, backends)
-    yield Claim(Derived.GROUP_OWNER, at, True)
     used = set(targets)
     local = _by_node(found, port.protocol) if any(front.local for front in wanted) else {}
     hinted = _hinted(ready, "for_nodes", port.protocol)
@@ -98,14 +96,18 @@ def _choices(
     zones = _hinted(ready, "for_zones", port.protocol)
     for zone, near in zones.items():
         yield Claim(Derived.ZONE_BACKENDS, f"{at} {zone}", ZoneBackends(backends, zone, near))
-    if local:
-        yield Claim(Derived.GROUP_OWNER, local_choice(at), True)
-    if hinted or zones:
-        yield Claim(Derived.GROUP_OWNER, hinted_choice(at), True)
+    choices = ((at, len(targets)), (local_choice(at), _most(local)), (hinted_choice(at), _most(hinted, zones)))
+    for owner, most in choices:
+        if most or owner == at:
+            yield from (Claim(Derived.GROUP_OWNER, one, True) for one in (owner, *shares(owner, most)))
     for target in used:
         yield Claim(Derived.ENDPOINT, tuple_key(target.ip, target.protocol, target.port), target)
         if facts.pod_cidr(target.ip) is None:
             yield Claim(Derived.TRACKED, str(target.ip), target.ip)
+
+
+def _most(*choices: Mapping[str, tuple[Target, ...]]) -> int:
+    return max((len(targets) for choice in choices for targets in choice.values()), default=0)
 
 
 def _targets(usable: Iterable[Backend], protocol: Protocol) -> tuple[Target, ...]:
@@ -144,8 +146,6 @@ def frontends(key: str, service: Service, facts: Facts) -> Outcome:
     rank = (service.created, key)
     refused: dict[tuple[Ip, Entrance], str] = {}
     for port in service.ports if facts.settings().services is not Served.OFF else ():
-        if port.protocol is Protocol.SCTP:
-            continue
         for family in (4, 6):
             for front in _frontends(key, service, port, family, facts.settings()):
                 if whose := _not_for(front, facts):

@@ -59,11 +59,11 @@ class Table(Struct, frozen=True, eq=False):
             self._check(action)
         return Flow(self.id, priority, match(*conditions), actions)
 
-    def bucket(self, number: int, *actions: SetField | Resubmit) -> Bucket:
+    def bucket(self, number: int, *actions: SetField | Resubmit, weight: int = 1) -> Bucket:
         """A bucket of a group that flows of this table send packets to."""
         for action in actions:
             self._check(action)
-        return Bucket(number, actions)
+        return Bucket(number, actions, weight)
 
     def _check(self, action: Action) -> None:
         if isinstance(action, SetField):
@@ -274,9 +274,9 @@ SERVICE_LB = _table(
     Stage.PREROUTING,
     "A service address and port: the group that chooses an endpoint. Anything else in a service range is refused.",
     matches=_IP | _PORTS | _these(f.ENTERED_BY, f.NODE_PORT, f.CHOSEN, f.TCP_FLAGS, f.IP_FRAG),
-    sets=_these(f.ENDPOINT4, f.ENDPOINT_PORT, f.ENDPOINT_IP6, f.SERVICE_NUMBER),
+    sets=_these(f.ENDPOINT4, f.ENDPOINT_PORT, f.ENDPOINT_IP6, f.SERVICE_NUMBER, f.SHARE),
     goes=(42,),
-    calls=(42, 45),
+    calls=(42, 45, 46),
     miss=70,
 )
 ENDPOINT_DNAT = _table(
@@ -285,7 +285,7 @@ ENDPOINT_DNAT = _table(
     Stage.PREROUTING,
     "Commits the connection to the chosen endpoint, with how it entered, its SNAT kind and the client's MAC.",
     matches=_these(f.ETH_TYPE, f.IP_PROTO, f.ENDPOINT4, f.ENDPOINT_PORT, f.ENDPOINT_IP6),
-    sets=_these(f.SERVICE) | _REMEMBER,
+    sets=_these(f.SERVICE, f.CT_SERVICE_PORT, f.CT_ENDPOINT_PORT) | _REMEMBER,
     goes=(70,),
     calls=(68,),
 )
@@ -316,6 +316,14 @@ AFFINITY_LEARN = _table(
     matches=_these(f.ETH_TYPE, f.IP_PROTO, f.SERVICE_NUMBER, f.ENDPOINT4, f.ENDPOINT_PORT, f.ENDPOINT_IP6),
     learns=(40,),
     calls=(42,),
+)
+GROUP_SHARE = _table(
+    46,
+    "group_share",
+    Stage.PREROUTING,
+    "Called by the group of a service with more endpoints than one message can carry: the group with a share of them.",
+    matches=_these(f.SHARE),
+    calls=(42, 45),
 )
 ENDPOINT_PLACE = _table(
     68,
@@ -385,9 +393,9 @@ CT_COMMIT = _table(
     "ct_commit",
     Stage.POSTROUTING,
     "New plain connections are remembered with how they entered. A translation to nothing keeps a plain and a "
-    "translated connection from sharing one reply tuple.",
-    matches=_these(f.ETH_TYPE) | _CT,
-    sets=_REMEMBER,
+    "translated connection from sharing one reply tuple. SCTP of services gets its port here.",
+    matches=_these(f.ETH_TYPE, f.IP_PROTO, f.SERVICE) | _CT,
+    sets=_REMEMBER | _these(f.SCTP_SRC, f.SCTP_DST),
     goes=(106,),
     miss=106,
 )

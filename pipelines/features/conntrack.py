@@ -41,7 +41,7 @@ REMEMBER = (move(f.CONNECTION_FACTS, f.CT_CONNECTION_FACTS), move(f.CLIENT_MAC, 
 def fixed_flows(settings: Settings, view: FleetView) -> Unit:
     """Packets by their connection's state."""
     del settings, view
-    return unit([*_tracking(), *_states(), *_commit()])
+    return unit([*_tracking(), *_states(), *_commit(), *_sctp_ports()])
 
 
 def _tracking() -> Iterator[Flow]:
@@ -97,6 +97,15 @@ def _commit() -> Iterator[Flow]:
             (f.ETH[family], ct_state("+new+trk"), f.CT_CONNECTION_FACTS.eq(0)),
             Ct(f.SERVICE_ZONE, SNAT.id, commit=True, nat=Nat("src", nothing), exec=REMEMBER),
         )
+
+
+def _sctp_ports() -> Iterator[Flow]:
+    """SCTP of services, both ways. A datapath whose NAT has set the port already is told the same again."""
+    for ip in (f.IP4, f.IP6):
+        sctp = (ip, f.IP_PROTO.eq(f.SCTP))
+        yield CT_COMMIT.flow(120, (*sctp, f.SERVICE.eq(1)), move(f.CT_ENDPOINT_PORT, f.SCTP_DST), goto(SNAT))
+        reply = (*sctp, ct_state("+rpl+trk"), f.CT_SERVICE.eq(1))
+        yield CT_COMMIT.flow(120, reply, move(f.CT_SERVICE_PORT, f.SCTP_SRC), goto(SNAT))
 
 
 def tracked_with(prefix: Cidr | Ip, view: FleetView) -> Unit:

@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Iterable, Iterator
 
 from pipelines import fields as f
-from pipelines.actions import Controller, Ct, Meter, Nat, SetField, ToGroup, load
+from pipelines.actions import Controller, Ct, Meter, Nat, SetField, ToGroup, load, move
 from pipelines.addresses import Cidr
 from pipelines.derived import (
     Derived,
@@ -20,6 +20,7 @@ from pipelines.derived import (
     ZoneBackends,
     hinted_choice,
     local_choice,
+    shares,
 )
 from pipelines.feature import Feature, unit
 from pipelines.features import affinity
@@ -31,6 +32,7 @@ from pipelines.tables import (
     AFFINITY_LEARN,
     ENDPOINT_DNAT,
     ENDPOINT_PLACE,
+    GROUP_SHARE,
     ROUTE,
     SERVICE_LB,
     SERVICE_SOURCE,
@@ -46,7 +48,7 @@ REJECT = (Meter(REJECT_METER), Controller(REJECT_BYTES))
 
 # Above this many buckets Open vSwitch's dp_hash falls back to a hash that ignores UDP ports.
 DP_HASH_BUCKETS = 256
-HASH_FIELDS = (f.IP4_SRC, f.IP4_DST, f.IP6_SRC, f.IP6_DST, f.TCP_SRC, f.TCP_DST, f.UDP_SRC, f.UDP_DST)
+HASH_FIELDS = (f.IP4_SRC, f.IP4_DST, f.IP6_SRC, f.IP6_DST, *f.L4_SRC.values(), *f.L4_DST.values())
 
 
 def _mid_stream(*conditions: f.Item) -> Flow:
@@ -152,19 +154,51 @@ def _fewer(
         return EMPTY
     flows = [flow for front in fronts for flow in _choose(priority, front, backends, choice, view)]
     allowed = frozenset(one for front in fronts for one in _allowed(front, targets))
-    return Unit(tuple(flows), (_group(view.group_id(choice), targets, backends),), allowed)
+    chosen = _choice(choice, targets, backends, view)
+    return Unit((*flows, *chosen.flows), chosen.groups, allowed)
 
 
 def service_group(backends: ServiceBackends, view: FleetView) -> Unit:
     """The choice among a service port's endpoints."""
     if not backends.targets:
         return EMPTY
-    return Unit(groups=(_group(view.group_id(backends.key), backends.targets, backends),))
+    return _choice(backends.key, backends.targets, backends, view)
 
 
-def _group(number: int, targets: tuple[Target, ...], backends: ServiceBackends) -> Group:
+def _choice(owner: str, targets: tuple[Target, ...], backends: ServiceBackends, view: FleetView) -> Unit:
+    """One group, or for endpoints that no message could carry one that chooses among several.
+
+    Which share an endpoint is in follows from itself, so that few move when their number changes.
+    """
+    number = view.group_id(owner)
+    names = shares(owner, len(targets))
+    if not names:
+        return Unit(groups=(_group(number, targets, backends),))
+    parts: list[list[Target]] = [[] for _ in names]
+    for target in targets:
+        parts[_hash(target, 8) % len(names)].append(target)
+    flows, groups, buckets = [], [], []
+    for position, (name, part) in enumerate(zip(names, parts, strict=True)):
+        share = view.group_id(name)
+        of_share = share & (1 << f.SHARE.bits) - 1
+        flows.append(GROUP_SHARE.flow(100, (f.SHARE.eq(of_share),), ToGroup(share)))
+        groups.append(_group(share, tuple(part), backends, hashed=HASH_FIELDS))
+        if part:
+            load_share = load(f.SHARE, of_share)
+            buckets.append(SERVICE_LB.bucket(position, load_share, resubmit(GROUP_SHARE), weight=len(part)))
+    return Unit(tuple(flows), (*groups, Group(number, tuple(buckets))))
+
+
+def _hash(target: Target, size: int) -> int:
+    return int.from_bytes(hashlib.blake2b(f"{target.ip} {target.port}".encode(), digest_size=size).digest(), "big")
+
+
+def _group(
+    number: int, targets: tuple[Target, ...], backends: ServiceBackends, hashed: tuple[f.Field, ...] = ()
+) -> Group:
     """With affinity by a hash over all that tells connections apart: then each of them looks for a former choice."""
-    hashed = HASH_FIELDS if len(targets) > DP_HASH_BUCKETS or backends.affinity else ()
+    if len(targets) > DP_HASH_BUCKETS or backends.affinity:
+        hashed = HASH_FIELDS
     then = AFFINITY_LEARN if backends.affinity else ENDPOINT_DNAT
     return Group(number, tuple(_buckets(targets, then)), hashed)
 
@@ -173,7 +207,7 @@ def _buckets(targets: tuple[Target, ...], then: Table) -> Iterator[Bucket]:
     """Bucket ids follow from the endpoint, so that a hash keeps its choice when others come and go."""
     taken: set[int] = set()
     for target in targets:
-        number = int.from_bytes(hashlib.blake2b(f"{target.ip} {target.port}".encode(), digest_size=3).digest(), "big")
+        number = _hash(target, 3)
         while number in taken:
             number = (number + 1) & 0xFFFFFF
         taken.add(number)
@@ -192,6 +226,8 @@ def endpoint(target: Target, view: FleetView) -> Unit:
     """New connections that were given this endpoint."""
     del view
     number = target.protocol.number
+    # The userspace datapath translates no SCTP ports: ct_commit does, with what the connection remembers.
+    ports = (move(f.SCTP_DST, f.CT_SERVICE_PORT), load(f.CT_ENDPOINT_PORT, target.port)) if number == f.SCTP else ()
     return unit(
         [
             ENDPOINT_DNAT.flow(
@@ -204,7 +240,7 @@ def endpoint(target: Target, view: FleetView) -> Unit:
                     ROUTE.id,
                     commit=True,
                     nat=Nat("dst", target.ip, target.port),
-                    exec=REMEMBER,
+                    exec=(*REMEMBER, *ports),
                 ),
             )
         ]

@@ -348,9 +348,9 @@ def test_a_slice_of_the_other_family_feeds_only_the_other_family() -> None:
     assert targets(compiler, family=6) == ["fd00:10:1::10:8080"]
 
 
-def test_sctp_has_no_frontend_yet() -> None:
+def test_sctp_has_a_frontend_like_any_other_protocol() -> None:
     compiler = compiled(service("web", ["10.96.0.10"], ("", "SCTP", 80)))
-    assert compiler.facts.peek(Derived.FRONTEND) == {}
+    assert list(compiler.facts.peek(Derived.FRONTEND)) == ["10.96.0.10 SCTP 80"]
 
 
 def test_service_ranges_come_from_objects_and_from_settings_together() -> None:
