@@ -103,7 +103,8 @@ class _State:
         self.asker = ""
         self.asked = self.called = NEVER  # the last question, and the last one to all
         self.doubts = 0  # questions still to be asked of all and of `mac`, because of what others say
-        self.claimed: int | None = None  # by whom, in what gave rise to doubt
+        self.claimed: int | None = None  # by whom, in what gave rise to doubt, and when
+        self.provoked = NEVER
         self.rival: int | None = None  # has answered; what becomes of it is decided when the window closes
         self.conflict: tuple[int, float] | None = None  # a MAC, and when it was last heard
         self.refused: tuple[int, str, float] | None = None
@@ -300,7 +301,7 @@ class Discovery:
                 self._doubt(state, now)
         elif not answer:
             if state.mac is not None:
-                state.claimed = claim.mac
+                state.claimed, state.provoked = claim.mac, now
             self._doubt(state, now)
         elif state.mac is None:
             state.mac = claim.mac
@@ -318,6 +319,9 @@ class Discovery:
             state.conflict = None
         if news:
             self._say(state)
+        if state.provoked > state.called:
+            self._doubt(state, now)  # the answer may have been on its way while another station took over
+            return
         self._schedule(state, now + self.timing.refresh * self._jitter.uniform(0.8, 1.2))
 
     def _challenge(self, state: _State, mac: int, now: float) -> None:
@@ -332,9 +336,11 @@ class Discovery:
         rival = state.rival
         if rival is None:
             return
-        if state.doubts == DOUBTS and state.target.circle in self._circles:
-            self._windows.append((now + self.timing.window, state.target.key))  # the question is not out yet
-            return
+        if state.target.circle in self._circles:
+            open_until = state.called + self.timing.window if state.doubts < DOUBTS else now + self.timing.window
+            if open_until > now:  # who is in force has not had its time yet, or was not even asked
+                self._windows.append((open_until, state.target.key))
+                return
         state.rival = state.claimed = None
         if state.confirmed is not None and state.confirmed >= state.called:
             state.conflict = (rival, now)

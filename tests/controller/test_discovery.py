@@ -5,6 +5,9 @@ import random
 from collections.abc import Callable
 from time import perf_counter
 
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from controller.discovery import Discovery, News, Question, Target, Timing
 from controller.neighbor_frames import Claim
 from pipelines.addresses import Ip, parse_ip
@@ -20,8 +23,10 @@ HERE = parse_ip("192.168.77.101")
 class Link:
     """Stations that answer after `delay` seconds; `stations` has the MACs of each address. Time passes with `run`."""
 
-    def __init__(self, stations: dict[Ip, list[int]] | None = None, timing: Timing | None = None) -> None:
-        self.discovery = Discovery(timing, random.Random(5))
+    def __init__(
+        self, stations: dict[Ip, list[int]] | None = None, timing: Timing | None = None, seed: int = 5
+    ) -> None:
+        self.discovery = Discovery(timing, random.Random(seed))
         self.stations = stations or {}
         self.delay = 0.005
         self.now = 1000.0
@@ -252,6 +257,42 @@ def test_a_router_that_falls_silent_beside_a_conflict_is_followed() -> None:
     link.run(40)
     assert link.said == [(NEW, True)]
     assert link.problem() == ""
+
+
+LIES = st.tuples(st.floats(0.001, 2), st.sampled_from((LIAR, NEW, OLD, 0, OWN["n1"], 0x01005E000001)), st.booleans())
+
+
+@settings(max_examples=40)
+@given(st.lists(LIES, max_size=30), st.floats(0.001, 0.12), st.integers(0, 1000))
+def test_no_claims_whatever_take_an_address_from_a_station_that_answers(
+    lies: list[tuple[float, int, bool]], delay: float, seed: int
+) -> None:
+    link = Link({ROUTER: [OLD]}, seed=seed)
+    link.join("n1")
+    link.route()
+    link.run(1)
+    link.delay = delay
+    for pause, mac, answer in lies:
+        link.say(ROUTER, mac, answer=answer)
+        link.run(pause)
+    link.run(3)
+    assert link.said == [(OLD, True)]
+
+
+@settings(max_examples=40)
+@given(st.lists(LIES, max_size=10), st.integers(0, 1000))
+def test_whatever_was_claimed_before_a_fail_over_is_followed(lies: list[tuple[float, int, bool]], seed: int) -> None:
+    link = Link({ROUTER: [OLD]}, seed=seed)
+    link.join("n1")
+    link.route()
+    link.run(1)
+    for pause, mac, answer in lies:
+        link.say(ROUTER, mac, answer=answer)
+        link.run(pause)
+    link.stations[ROUTER] = [NEW]
+    link.say(ROUTER, NEW)
+    link.run(1)
+    assert link.said[-1] == (NEW, True)
 
 
 def test_a_flood_of_claims_makes_few_questions() -> None:
