@@ -19,6 +19,7 @@ from typing import Any
 
 FAREWELL = 1.0  # seconds for answers that are on their way
 CONNECTING = 1.0  # seconds for a connection to be made
+STALLED = 10.0  # seconds without an answer after which a connection is given up
 
 
 class Stream:
@@ -62,7 +63,7 @@ class Stream:
             while not self.over.is_set():
                 self.sent += 1
                 writer.write(b"x\n")
-                line = await reader.readline()
+                line = await asyncio.wait_for(reader.readline(), STALLED)
                 if not line.endswith(b"\n"):
                     raise ConnectionResetError(errno.ECONNRESET, "closed")
                 self.take(line.strip())
