@@ -17,7 +17,8 @@ from pipelines.features import FEATURES
 from pipelines.fields import Field, Part
 from pipelines.ids import FIRST_GROUP, LAST_GROUP, OWN_MARK
 from pipelines.model import Settings
-from pipelines.tables import BY_ID, RESERVED, TABLES, Stage, Table
+from pipelines.table import Stage, Table
+from pipelines.tables import BY_ID, RESERVED, TABLES
 
 HEAD = """\
 <!-- Made by `signalbox docs pipeline` (`make docs`); edit pipelines/ instead. -->

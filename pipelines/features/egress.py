@@ -11,7 +11,8 @@ from pipelines.flow import Flow
 from pipelines.ids import TOO_BIG_METER
 from pipelines.model import Kind, Port, Settings, TrafficMode
 from pipelines.mtu import mtu_of_pods
-from pipelines.tables import CT_COMMIT, EGRESS, TUNNEL, Table, goto
+from pipelines.table import Table
+from pipelines.tables import CT_COMMIT, EGRESS, TUNNEL, goto
 from pipelines.unit import EMPTY, ScopeKind, Unit
 from pipelines.view import FleetView, NodeView
 

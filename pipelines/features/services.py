@@ -28,6 +28,7 @@ from pipelines.features.conntrack import REMEMBER
 from pipelines.fields import Entered
 from pipelines.flow import Bucket, Flow, Group
 from pipelines.ids import REJECT_METER
+from pipelines.table import Table
 from pipelines.tables import (
     AFFINITY_LEARN,
     ENDPOINT_DNAT,
@@ -36,7 +37,6 @@ from pipelines.tables import (
     ROUTE,
     SERVICE_LB,
     SERVICE_SOURCE,
-    Table,
     goto,
     resubmit,
 )

@@ -23,7 +23,7 @@ from pipelines.model import (
     Settings,
     port_key,
 )
-from pipelines.tables import Table
+from pipelines.table import Table
 from pipelines.unit import Member, Unit
 
 LOCAL_NUMBER = 0xFFFFFFFE

@@ -7,6 +7,7 @@ from pipelines.actions import Ct, Goto, Learn, LearnLoad, LearnMatch, Nat, Resub
 from pipelines.features import BY_NUMBER, FEATURES, NUMBERS
 from pipelines.fields import Part
 from pipelines.flow import match
+from pipelines.table import ContractError
 from pipelines.tables import (
     BY_ID,
     CONNTRACK,
@@ -20,7 +21,6 @@ from pipelines.tables import (
     SERVICE_LB,
     SNAT,
     TABLES,
-    ContractError,
     check_tables,
     goto,
     resubmit,
