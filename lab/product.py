@@ -18,7 +18,7 @@ from lab.cluster import Lab
 from lab.netns import LabError
 
 REST = "127.0.0.1:8080"
-PATIENCE = 20.0
+PATIENCE = 40.0
 
 
 class Product:

@@ -27,12 +27,12 @@ class Following:
         self._thread.start()
 
     def wait_synced(self) -> "Following":
-        assert self.sink.synced_event.wait(20), self.source.status()
+        assert self.sink.synced_event.wait(60), self.source.status()
         return self
 
     def stop(self) -> None:
         self.source.stop()
-        self._thread.join(10)
+        self._thread.join(60)
         assert not self._thread.is_alive()
 
 

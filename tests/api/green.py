@@ -15,7 +15,12 @@ from k8s_bridge.connection import KubernetesSettings  # noqa: E402
 from k8s_bridge.kubernetes_api import KubernetesSource  # noqa: E402
 from pipelines.model import Change, Kind  # noqa: E402
 
-LONGEST_STALL = 0.5  # seconds; a shared machine stalls by itself
+LONGEST_STALL = 0.5  # seconds
+
+
+def waited_for_a_processor() -> float:
+    """Seconds, in all: what others on this machine took from us is no stall of ours."""
+    return int(Path("/proc/self/schedstat").read_text().split()[1]) / 1e9
 
 
 class Counting:
@@ -39,17 +44,17 @@ def main(kubeconfig: str, *servers: str) -> None:
     def beat() -> None:
         nonlocal longest
         while going:
-            before = time.monotonic()
+            before = time.monotonic() - waited_for_a_processor()
             eventlet.sleep(0.001)
-            longest = max(longest, time.monotonic() - before)
+            longest = max(longest, time.monotonic() - waited_for_a_processor() - before)
 
     running, beating = eventlet.spawn(source.run), eventlet.spawn(beat)
-    with eventlet.Timeout(20):
+    with eventlet.Timeout(60):
         while not sink.synced_calls:
             eventlet.sleep(0.01)
     eventlet.sleep(4)  # a watch ends and begins anew meanwhile
     source.stop()
-    with eventlet.Timeout(5):
+    with eventlet.Timeout(60):
         running.wait()
     going = False
     beating.wait()

@@ -92,18 +92,18 @@ def test_an_expired_watch_lists_again_and_finds_what_it_missed(cluster, follow, 
     caplog.set_level(logging.INFO, "signalbox.source")
     cluster.request("POST", NODES, node("n1"))
     cluster.request("POST", NODES, node("n2"))
-    following = follow(servers=(relay.url,), silence_seconds=20.0).wait_synced()
+    following = follow(servers=(relay.url,), silence_seconds=200.0).wait_synced()
     back = threading.Event()
 
     def hold_new_watches(_path, query):
         if "watch" in query:
-            back.wait(15)
+            back.wait(200)
 
     until(lambda: relay.watches() == 5)
     relay.asked.clear()
     relay.answer = hold_new_watches
     relay.cut()
-    until(lambda: [path for path, query in relay.asked if path == NODES], 5)
+    until(lambda: [path for path, query in relay.asked if path == NODES])
     for number in range(3, 6):
         cluster.request("POST", NODES, node(f"n{number}"))
     cluster.request("DELETE", f"{NODES}/n1")
@@ -136,7 +136,8 @@ def test_a_watch_that_always_expires_does_not_list_without_a_pause(cluster, foll
     relay.answer = lambda path, query: (410, status(410, "too old")) if path == NODES and "watch" in query else None
     following = follow(servers=(relay.url,)).wait_synced()
     time.sleep(2.0)
-    assert 2 <= len(relay.lists(NODES)) <= 6
+    assert len(relay.lists(NODES)) <= 6
+    until(lambda: len(relay.lists(NODES)) >= 2)
     relay.answer = lambda _path, _query: None
     cluster.request("POST", NODES, node("n1"))
     until(lambda: (Kind.NODE, "n1") in following.sink.values)
@@ -171,16 +172,20 @@ def test_a_list_that_always_expires_is_asked_for_whole(cluster, follow, relay):
 def test_sync_waits_for_the_slowest_kind(cluster, follow, relay):
     """A controller that starts while Nodes come late must not take them for gone."""
     cluster.request("POST", NODES, node("n1"))
-    let_go = time.monotonic() + 2.5
-    late = lambda path, _query: time.sleep(max(0.0, let_go - time.monotonic())) if path == NODES else None  # noqa: E731
+    let_go = threading.Event()
+
+    def late(path, _query):
+        if path == NODES:
+            let_go.wait(200)
+
     relay.answer = late
     following = follow(servers=(relay.url,))
     until(lambda: following.sink.keys(Kind.SERVICE) and following.sink.keys(Kind.SERVICE_CIDR))
     until(lambda: following.source.status().last_event_age is not None)
     assert following.sink.synced_calls == 0
     assert not following.source.status().synced
+    let_go.set()
     following.wait_synced()
-    assert time.monotonic() >= let_go
     assert (Kind.NODE, "n1") in following.sink.values
 
 
@@ -260,7 +265,7 @@ def test_the_source_is_green_when_the_process_is_patched(cluster):
     program = Path(__file__).with_name("green.py")
     done = subprocess.run(
         [sys.executable, str(program), str(cluster.kubeconfig()), *cluster.urls],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=200, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "synced once, 30 slices, stopped" in done.stdout

@@ -1,5 +1,6 @@
 """The whole product on a real API server: what is written there is seen by packets in the lab."""
 
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,7 +43,7 @@ def write(cluster: Cluster, content: dict[str, Any]) -> None:
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[Lab]:
-    with Lab("apiproduct", EXAMPLE) as running:
+    with Lab(f"apiproduct{os.getpid()}", EXAMPLE) as running:
         for name in ("web-1", "web-2", "web-3"):
             running.echo(name, tcp=[8080], udp=[5353])
         yield running
@@ -76,7 +77,7 @@ def connect(lab: Lab, cluster: Cluster) -> None:
 
 def answered(lab: Lab, host: str, protocol: Any = "tcp", port: int = 80) -> set[str]:
     """Who answers, of forty connections; errors are among the names."""
-    answers = lab.probe("a", [Probe(protocol, host, port, timeout=2)] * 40)
+    answers = lab.probe("a", [Probe(protocol, host, port, timeout=10)] * 40)
     return {answer.names[0] if answer.ok else answer.error for answer in answers}
 
 

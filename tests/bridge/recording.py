@@ -33,7 +33,7 @@ class Recording:
         return {key for of, key in self.values if of is kind}
 
 
-def until(holds: Callable[[], object], seconds: float = 15.0, what: str = "what was awaited") -> None:
+def until(holds: Callable[[], object], seconds: float = 60.0, what: str = "what was awaited") -> None:
     deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline, f"{what} did not happen within {seconds} s"

@@ -66,7 +66,7 @@ def test_demo_that_is_kept_can_be_used_and_taken_down(name: str) -> None:
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert f"lab exec --name {name} a -- ping" in ran.stdout
     lab = [sys.executable, "-m", "lab"]
-    for words in (["a", "--", "ping", "-c1", "-W2", "10.10.2.10"], ["a", "--", "curl", "-s", "http://10.96.0.80/"]):
+    for words in (["a", "--", "ping", "-c1", "-W10", "10.10.2.10"], ["a", "--", "curl", "-s", "http://10.96.0.80/"]):
         done = subprocess.run(
             [*lab, "exec", "--name", name, *words], cwd=ROOT, capture_output=True, text=True, check=True
         )

@@ -108,7 +108,7 @@ def test_pods_keep_their_address_in_the_cluster_and_leave_it_with_that_of_their_
 @pytest.mark.parametrize("ip", ["192.168.77.102", "fd00:77::102", "192.168.88.103", "fd00:88::103"])
 @pytest.mark.parametrize("client", ["outside", "remote", "n1"])
 def test_nodes_are_reached_from_everywhere_and_answer_once(lab: Lab, client: str, ip: str) -> None:
-    said = lab.run(client, "ping", "-c2", "-i0.05", "-W2", ip).stdout
+    said = lab.run(client, "ping", "-c2", "-i0.05", "-W10", ip).stdout
     assert "2 packets transmitted, 2 received" in said
     assert "DUP" not in said
 
@@ -116,7 +116,7 @@ def test_nodes_are_reached_from_everywhere_and_answer_once(lab: Lab, client: str
 def test_kernel_does_not_answer_frames_that_the_switch_has_tapped(lab: Lab) -> None:
     paths = "/proc/sys/net/ipv4/conf/all/rp_filter /proc/sys/net/ipv4/conf/eth1/rp_filter"
     lab.run("n1", "sh", "-c", f"for f in {paths}; do echo 0 > $f; done")  # it would hide most of them
-    said = lab.run("outside", "ping", "-c2", "-i0.05", "-W2", "192.168.77.101").stdout
+    said = lab.run("outside", "ping", "-c2", "-i0.05", "-W10", "192.168.77.101").stdout
     lab.run("n1", "sh", "-c", f"for f in {paths}; do echo 1 > $f; done")
     assert "2 packets transmitted, 2 received, 0% packet loss" in said
 
@@ -142,7 +142,7 @@ def test_kernel_of_a_node_is_a_router_that_accepts_its_own_address_from_the_gate
 
 def test_many_probes_at_once_are_all_answered(lab: Lab) -> None:
     server = lab.echo("b", tcp=[PORT], udp=[PORT])
-    lab.run("a", "ping", "-c1", "-W2", "10.10.1.11")
+    lab.run("a", "ping", "-c1", "-W10", "10.10.1.11")
     probes = [Probe(protocol, "10.10.1.11", PORT, tries=3) for protocol in ("tcp", "udp") for _ in range(200)]
     assert [answer.error for answer in lab.probe("a", probes) if not answer.ok] == []
     lab.stop(server)
@@ -150,7 +150,7 @@ def test_many_probes_at_once_are_all_answered(lab: Lab) -> None:
 
 def test_controller_reaches_the_nodes_on_a_network_of_its_own(lab: Lab) -> None:
     for node in lab.plan.nodes:
-        lab.run("controller", "ping", "-c1", "-W2", node.management)
+        lab.run("controller", "ping", "-c1", "-W10", node.management)
     with pytest.raises(LabError):
         lab.run("controller", "ping", "-c1", "-W1", "192.168.77.101")
 
@@ -194,7 +194,7 @@ def test_restarted_vswitchd_has_no_flows_and_a_host_with_all_its_addresses(lab: 
     ]
     assert "actions=NORMAL" not in lab.ofctl("n1", "dump-flows", "br0")
     learn(lab)
-    lab.run("n1", "ping", "-c1", "-W2", "192.168.88.103")
+    lab.run("n1", "ping", "-c1", "-W10", "192.168.88.103")
 
 
 def test_port_can_be_renumbered_and_works_on(lab: Lab) -> None:
@@ -202,8 +202,8 @@ def test_port_can_be_renumbered_and_works_on(lab: Lab) -> None:
     assert lab.renumber_port("n1", port, 77) == 77
     assert lab.renumber_port("n1", "gw0", 78) == 78
     assert f"77({port})" in lab.ofctl("n1", "show", "br0")
-    lab.run("a", "ping", "-c1", "-W2", "10.10.1.1")
-    lab.run("a", "ping", "-c1", "-W2", "fd00:10:1::1")
+    lab.run("a", "ping", "-c1", "-W10", "10.10.1.1")
+    lab.run("a", "ping", "-c1", "-W10", "fd00:10:1::1")
 
 
 def test_new_uplink_mac_is_that_of_the_port_and_of_the_host(lab: Lab) -> None:
@@ -211,7 +211,7 @@ def test_new_uplink_mac_is_that_of_the_port_and_of_the_host(lab: Lab) -> None:
     assert "1(eth1): addr:aa:00:00:00:00:22" in lab.ofctl("n2", "show", "br0")
     assert "LOCAL(br0): addr:aa:00:00:00:00:22" in lab.ofctl("n2", "show", "br0")
     assert "fe80::a800:ff:fe00:22" in lab.run("n2", "ip", "address", "show", "dev", "br0").stdout
-    lab.run("n2", "ping", "-c1", "-W2", "192.168.77.1")
+    lab.run("n2", "ping", "-c1", "-W10", "192.168.77.1")
 
 
 def test_cut_cable_passes_nothing_until_it_is_mended(lab: Lab) -> None:
@@ -219,7 +219,7 @@ def test_cut_cable_passes_nothing_until_it_is_mended(lab: Lab) -> None:
     with pytest.raises(LabError):
         lab.run("n3", "ping", "-c1", "-W1", "192.168.88.1")
     lab.set_link("n3", up=True)
-    lab.run("n3", "ping", "-c1", "-W2", "192.168.88.1")
+    lab.run("n3", "ping", "-c1", "-W10", "192.168.88.1")
 
 
 def test_sync_makes_and_removes_pods_as_the_manifests_do(lab: Lab, directory: Path) -> None:
@@ -232,14 +232,14 @@ def test_sync_makes_and_removes_pods_as_the_manifests_do(lab: Lab, directory: Pa
     (directory / "clients.yaml").write_text("---\n".join([fresh, moved, *documents[2:]]))
     done = lab.sync(directory)
     assert (set(done.added), set(done.removed)) == ({"default/fresh", "default/b"}, {"default/a", "default/b"})
-    lab.run("fresh", "ping", "-c1", "-W2", "10.10.1.31")
+    lab.run("fresh", "ping", "-c1", "-W10", "10.10.1.31")
     assert lab.pod("fresh").port in lab.port_counters("n1")
     with pytest.raises(LabError, match="nothing is called that"):
         lab.run("a", "true")
     subprocess.run(["ip", "netns", "delete", lab.namespace("fresh")], check=True)  # by hand, which must not matter
     assert set(lab.sync(DEMO).added) == {"default/a", "default/b"}
     assert lab.sync(DEMO) == ((), (), ())
-    lab.run("a", "ping", "-c1", "-W2", "fd00:10:1::11")
+    lab.run("a", "ping", "-c1", "-W10", "fd00:10:1::11")
 
 
 def test_sync_with_other_nodes_is_refused_and_changes_nothing(lab: Lab, directory: Path) -> None:

@@ -12,7 +12,7 @@ VIP = "10.96.0.200", "fd00:96::200"  # of `service`
 def probes(addresses: tuple[str, ...] | list[str], port: int = 80, times: int = 1, **how: float) -> list[Probe]:
     """TCP and UDP to a port of some addresses."""
     return [
-        Probe(protocol, address, port, **{"timeout": 3, **how})  # type: ignore[arg-type]
+        Probe(protocol, address, port, **{"timeout": 10, **how})  # type: ignore[arg-type]
         for protocol in PROTOCOLS
         for address in addresses
         for _ in range(times)

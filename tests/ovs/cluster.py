@@ -21,7 +21,7 @@ from tests.ovs.objects import Manifests, Object
 from tests.ovs.wire import Frame
 
 HERE = Path(__file__).parent
-PATIENCE = 20.0
+PATIENCE = 40.0
 LEARNED = re.compile(r"cookie=0x5b.[13579bdf]")  # flows that the switch has made itself
 REVALIDATION = 0.6  # seconds in which Open vSwitch looks at its cached decisions again
 
@@ -127,6 +127,21 @@ class Cluster:
         carried = {row["revision"] for row in self.product.get("/v1/switches") if row["state"] == "READY"}
         return not status["changes_pending"] and carried <= {status["revision"]}
 
+    def revalidated(self, *nodes: str) -> None:
+        """Until the switches of these nodes, or of all, have looked at every cached decision again."""
+        for node in nodes or [node.name for node in self.lab.plan.nodes]:
+            for _ in range(2):  # the first to end may have begun before the flows changed
+                self.lab.appctl(node, "revalidator/wait")
+
+    def switched(self, node: str) -> None:
+        """Until a node's switch has done with the few packets that its ports hold by now.
+
+        One thread of it does both: it answers a command once in each of its turns, and in each turn it takes up to 32
+        packets from each port.
+        """
+        for _ in range(2):
+            self.lab.appctl(node, "version")
+
     def state(self, node: str) -> str:
         return next((row["state"] for row in self.product.get("/v1/switches") if row["node"] == node), "absent")
 
@@ -205,10 +220,10 @@ class Cluster:
         self.lab.run(place, sys.executable, "-IS", script, device, stdin=text)
 
     @contextmanager
-    def watched(self, place: str, device: str, expression: str = "") -> Iterator[list[Frame]]:
+    def watched(self, place: str, device: str, expression: str = "") -> Iterator["Watched"]:
         """The frames of a device; the list is filled at the end."""
-        frames: list[Frame] = []
         capture = self.lab.capture(place, device, expression)
+        frames = Watched(capture.path)
         try:
             yield frames
         finally:
@@ -226,6 +241,18 @@ class Cluster:
         streams = Streams(self, STREAMS if only is None else only, pause)
         yield streams
         streams.end()
+
+
+class Watched(list[Frame]):
+    """Frames of a device, once the capture has ended; `now` has those that were written so far."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+
+    @property
+    def now(self) -> list[Frame]:
+        return wire.read(self._path)
 
 
 # Client and service (or place): local, peer and routed endpoints of pods, own and foreign hosts, hairpin; plain.
@@ -292,7 +319,8 @@ class Streams:
             self._running[client] = process
         for client, process in self._running.items():
             assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n", f"streams of {client} do not start"
+            said = process.stdout.readline()
+            assert said == "ready\n", f"streams of {client} do not start: {said}"
 
     def end(self) -> None:
         for process in self._running.values():

@@ -7,7 +7,7 @@ the order in which they came: HOST PORT of the sender, then its text.
 import socket
 import sys
 
-QUIET = 2.0  # seconds without an answer
+QUIET = 5.0  # seconds without an answer
 
 
 def main() -> None:

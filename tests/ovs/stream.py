@@ -1,7 +1,7 @@
 """Streams that run until they are told to end, and what became of each. Run by path, as lab.probe is.
 
 Standard input: a JSON list of {"protocol", "host", "port", "pause"} on one line; its end ends the streams. Standard
-output: "ready" when each has had an answer, or has been refused one for a second; at the end a JSON list of
+output: "ready" when each has had an answer or an error, or which have had neither; at the end a JSON list of
 
     {"sent": 250, "answered": 250,   requests and answers; UDP asks on whatever comes back, TCP waits for the answer
      "breaks": ["ECONNRESET"],       errors of TCP connections, each of which was made anew
@@ -19,6 +19,7 @@ from typing import Any
 
 FAREWELL = 1.0  # seconds for answers that are on their way
 CONNECTING = 1.0  # seconds for a connection to be made
+STARTING = 30.0  # seconds until every stream has its first answer
 STALLED = 10.0  # seconds without an answer after which a connection is given up
 
 
@@ -113,8 +114,11 @@ async def main() -> None:
     over = asyncio.Event()
     streams = [Stream(wish, over) for wish in json.loads(sys.stdin.readline())]
     running = asyncio.gather(*(stream.run() for stream in streams))
-    await asyncio.gather(*(stream.first.wait() for stream in streams))
-    print("ready", flush=True)
+    try:
+        await asyncio.wait_for(asyncio.gather(*(stream.first.wait() for stream in streams)), STARTING)
+        print("ready", flush=True)
+    except TimeoutError:
+        print("no answer from", *(s.wish["host"] for s in streams if not s.first.is_set()), flush=True)
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
     over.set()
     await running

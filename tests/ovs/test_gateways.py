@@ -11,5 +11,5 @@ pytestmark = pytest.mark.ovs
 def test_every_gateway_address_answers(cluster: Cluster, client: str) -> None:
     """From a peer it is asked by the uplink, which is also where the host's reverse path filter wants it."""
     gateways = [at.partition("/")[0] for node in cluster.lab.plan.nodes for at in node.gateway_addresses]
-    pings = " & ".join(f"ping -c1 -W2 {address} >/dev/null || echo {address}" for address in gateways)
+    pings = " & ".join(f"ping -c1 -W10 {address} >/dev/null || echo {address}" for address in gateways)
     assert cluster.lab.run(client, "sh", "-c", f"{pings} & wait").stdout.split() == []

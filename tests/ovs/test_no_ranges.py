@@ -19,8 +19,8 @@ def without_ranges(cluster: Cluster) -> None:
 @pytest.mark.parametrize("client", ["a", "d", "n1", "n3"])
 def test_services_answer_pods_and_hosts_and_refuse_other_ports(cluster: Cluster, client: str) -> None:
     hosts = SERVICES["only-b"].addresses.values()
-    served = [Probe(protocol, host, 80, timeout=3) for host in hosts for protocol in ("tcp", "udp")]
-    unused = [Probe(protocol, host, 9999, timeout=3) for host in hosts for protocol in ("tcp", "udp")]
+    served = [Probe(protocol, host, 80, timeout=10) for host in hosts for protocol in ("tcp", "udp")]
+    unused = [Probe(protocol, host, 9999, timeout=10) for host in hosts for protocol in ("tcp", "udp")]
     answers = cluster.lab.probe(client, [*served, *unused])
     assert [answer.names or answer.error for answer in answers[: len(served)]] == [("b",)] * len(served)
     assert {answer.error for answer in answers[len(served) :]} == {"ECONNREFUSED"}

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.ovs
 UNUSED = {4: ("10.96.200.200", "10.96.0.10"), 6: ("fd00:96::ffff", "fd00:96::10")}
 CLIENTS = ("a", "v4", "v6", "d", "p", "n1", "n3", "n4")
 AT_ONCE_MS = 900.0  # well before TCP would send its first segment again
+TRIES = 4
 SYN, RST = 0x02, 0x04
 
 
@@ -39,31 +40,39 @@ def addresses(client: str, family: int) -> tuple[str, ...]:
     return UNUSED[family] if family in world.PLACES[client].addresses else ()
 
 
+def assert_refused_at_once(cluster: Cluster, wishes: dict[str, list[Probe]]) -> None:
+    """Each and always. Who was late may try again: a switch that waits for a processor is late, but not every time."""
+    for left in reversed(range(TRIES)):
+        late: dict[str, list[Probe]] = {}
+        for client, answers in cluster.ask_all(wishes).items():
+            for probe, answer in zip(wishes[client], answers, strict=True):
+                said = f"{client} → {probe.host} {probe.protocol}: {answer.error or answer.answers}"
+                assert answer.error == "ECONNREFUSED", said
+                if answer.milliseconds > AT_ONCE_MS:
+                    assert left, f"{said} in {answer.milliseconds} ms, again and again"
+                    late.setdefault(client, []).append(probe)
+        wishes = late
+
+
 def test_unused_addresses_and_ports_are_refused_at_once(cluster: Cluster) -> None:
     """B22, rule R9: TCP by a reset, UDP by an ICMP error, for pods and for the node's own processes."""
     wishes = {
         client: [
-            Probe(protocol, address, 9999, timeout=3)
+            Probe(protocol, address, 9999, timeout=10)
             for family in FAMILIES
             for address in addresses(client, family)
             for protocol in PROTOCOLS
         ]
         for client in CLIENTS
     }
-    wrong = [
-        f"{client} → {probe.host} {probe.protocol}: {answer.error or answer.answers} in {answer.milliseconds} ms"
-        for client, answers in cluster.ask_all(wishes).items()
-        for probe, answer in zip(wishes[client], answers, strict=True)
-        if answer.error != "ECONNREFUSED" or answer.milliseconds > AT_ONCE_MS
-    ]
-    assert not wrong, "\n".join(wrong)
+    assert_refused_at_once(cluster, wishes)
 
 
 def test_unready_and_missing_endpoints_are_refused_at_once(cluster: Cluster) -> None:
     """B27."""
     wishes = {
         client: [
-            Probe(protocol, SERVICES[name].addresses[family], 80, timeout=3)
+            Probe(protocol, SERVICES[name].addresses[family], 80, timeout=10)
             for name in ("none", "unready")
             for family in FAMILIES
             if family in world.PLACES[client].addresses
@@ -71,9 +80,7 @@ def test_unready_and_missing_endpoints_are_refused_at_once(cluster: Cluster) -> 
         ]
         for client in CLIENTS
     }
-    done = cluster.ask_all(wishes)
-    assert {answer.error for answers in done.values() for answer in answers} == {"ECONNREFUSED"}
-    assert max(answer.milliseconds for answers in done.values() for answer in answers) < AT_ONCE_MS
+    assert_refused_at_once(cluster, wishes)
 
 
 @pytest.mark.parametrize("client", ["a", "n1"])
@@ -118,7 +125,7 @@ def test_tcp_in_mid_stream_is_reset_and_reaches_no_endpoint(cluster: Cluster, cl
         cluster.watched(client, device, f"tcp and host {vip}") as seen,
     ):
         cluster.send(client, [segment], device)
-        cluster.wait(lambda: True, "nothing")
+        cluster.wait(lambda: [frame for frame in seen.now if frame.flags & RST], "the reset")
     resets = [frame for frame in seen if frame.source == vip and frame.flags & RST]
     assert [(frame.destination, frame.ports) for frame in resets] == [
         (world.PLACES[client].addresses[family], (80, 45678))
@@ -139,6 +146,7 @@ def test_packets_before_the_first_answer_are_translated_alike(cluster: Cluster, 
         syns = [of_pod(client, family, vip, sport=47000, dport=80, flags="S", seq=5)] * 3
         with unanswered(cluster, "g"), cluster.watched("g", "eth0", "tcp port 8080") as arrived:
             cluster.send(client, syns, "br0" if client == "n1" else "eth0")
+            cluster.wait(lambda: len(arrived.now) >= 3, "the SYNs to arrive")
         assert [frame.flags for frame in arrived] == [SYN] * 3
         assert len({(frame.source, frame.ports) for frame in arrived}) == 1, arrived
         assert arrived[0].source == source
@@ -187,22 +195,23 @@ def test_one_source_port_to_a_service_and_to_its_endpoint_is_two_connections(
         assert (answer.error, set(answer.names)) == ("", {server})
 
 
-def test_udp_refusals_have_the_right_sender(cluster: Cluster) -> None:
+@pytest.mark.parametrize(("family", "kind"), [(4, "icmp"), (6, "icmp6")])
+def test_udp_refusals_have_the_right_sender(cluster: Cluster, family: int, kind: str) -> None:
     """The ICMP error comes from the service address and quotes the datagram; the node's kernel is not asked."""
-    for family, kind in ((4, "icmp"), (6, "icmp6")):
-        address = UNUSED[family][0]
-        with cluster.watched("a", "eth0", f"{kind} and host {address}") as seen:
-            cluster.lab.probe("a", [Probe("udp", address, 7)])
-        errors: list[Frame] = [frame for frame in seen if frame.source == address]
-        assert [frame.ports for frame in errors] == [(3, 3) if family == 4 else (1, 4)]
-        assert errors[0].src == "0a:58:0a:0a:01:01"
+    address = UNUSED[family][0]
+    with cluster.watched("a", "eth0", f"{kind} and host {address}") as seen:
+        cluster.lab.probe("a", [Probe("udp", address, 7)])
+        cluster.wait(lambda: [frame for frame in seen.now if frame.source == address], "the error")
+    errors: list[Frame] = [frame for frame in seen if frame.source == address]
+    assert [frame.ports for frame in errors] == [(3, 3) if family == 4 else (1, 4)]
+    assert errors[0].src == "0a:58:0a:0a:01:01"
 
 
 def test_datagrams_in_fragments_arrive_or_are_dropped_and_never_go_astray(cluster: Cluster) -> None:
     """Plain ones arrive. Open vSwitch sees no ports in a service's: their connection cannot be begun by one."""
     with cluster.watched("n1", "eth1", "net 10.96.0.0/16 or net fd00:96::/112") as on_wire:
         for client in ("a", "n1", "d"):
-            plain = [Probe("udp", address, 5353, size=4000, timeout=3) for address in PODS["c"].addresses.values()]
+            plain = [Probe("udp", address, 5353, size=4000, timeout=10) for address in PODS["c"].addresses.values()]
             to_service = [
                 Probe("udp", address, 80, size=4000, timeout=0.5) for address in SERVICES["only-e"].addresses.values()
             ]

@@ -81,6 +81,8 @@ def records(path: Path) -> Iterator[bytes]:
     at = 24
     while at + 16 <= len(data):
         length = struct.unpack("=I", data[at + 8 : at + 12])[0]
+        if at + 16 + length > len(data):
+            return  # it is just being written
         yield data[at + 16 : at + 16 + length]
         at += 16 + length
 
