@@ -38,11 +38,22 @@ class FakeFlow(NamedTuple):
 
     def groups(self) -> Iterator[int]:
         """Ids of the groups that the flow's actions name."""
+        for action, argument in self._actions():
+            if action == 22:
+                yield int.from_bytes(argument[:4], "big")
+
+    def learns(self) -> Iterator[tuple[int, int]]:
+        """Table and cookie of what the flow learns and would take along when it goes (delete_learned)."""
+        for action, argument in self._actions():
+            if action == 0xFFFF and argument[:6] in (b"\0\0\x23\x20\0\x10", b"\0\0\x23\x20\0\x2d"):
+                cookie, flags, table = struct.unpack_from("!QHB", argument, 12)
+                if flags & 2:
+                    yield table, cookie
+
+    def _actions(self) -> Iterator[tuple[int, bytes]]:
         for kind, body in _elements(self.instructions):
             if kind in (3, 4):  # write-actions, apply-actions
-                for action, argument in _elements(body[4:]):
-                    if action == 22:
-                        yield int.from_bytes(argument[:4], "big")
+                yield from _elements(body[4:])
 
 
 class FakeGroup(NamedTuple):
@@ -80,6 +91,7 @@ class Tables:
     def apply(self, messages: list[bytes]) -> tuple[int, Failure] | None:
         """All or nothing; the index of the message that failed."""
         flows, groups = dict(self.flows), dict(self.groups)
+        learning = self._learning()
         for index, message in enumerate(messages):
             try:
                 if refusal := self.refuse_at_commit(message):
@@ -91,7 +103,12 @@ class Tables:
             except Failure as failure:
                 self.flows, self.groups = flows, groups
                 return index, failure
+        if gone := learning - self._learning():
+            self.flows = {key: flow for key, flow in self.flows.items() if (key.table, flow.cookie) not in gone}
         return None
+
+    def _learning(self) -> set[tuple[int, int]]:
+        return {learned for flow in self.flows.values() for learned in flow.learns()}
 
     def _flow_mod(self, message: bytes) -> None:
         (cookie, mask, table, command, idle, hard, priority, _buffer, _port, _group, flags, importance) = (
