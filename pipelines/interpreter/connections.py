@@ -1,7 +1,7 @@
 """Connection tracking and NAT as the userspace datapath of Open vSwitch 3.1 does them.
 
-What is not followed: TCP sequence numbers (every segment is in its window), time-outs (`now` is nobody's argument:
-tests forget connections themselves), and where the search for a free port begins, which is a hash there as here.
+What is not followed: TCP sequence numbers (every segment is in its window), time-outs (who wants a connection
+forgotten says `forget`), and where in a range the search for a free port begins, which is another hash there.
 Fragments are for the switch: Open vSwitch tracks a datagram when all of it is there.
 """
 
@@ -51,15 +51,21 @@ class Tracked(NamedTuple):
     original: Ends | None
 
 
+def first_try(original: Ends, first: int, last: int) -> int:
+    return first + hash(original) % (last - first + 1)
+
+
 class Connections:
     """What a switch remembers. A copy is an own memory that begins with the same connections."""
 
     def __init__(self) -> None:
+        self.first_try = first_try  # where the search for a free port of a range begins
         self._known: dict[Ends, tuple[Ends, bool]] = {}  # both directions: (original, whether it is the reply)
         self._connections: dict[Ends, Connection] = {}  # by their original direction
 
     def copy(self) -> "Connections":
         other = Connections()
+        other.first_try = self.first_try
         other._known, other._connections = dict(self._known), dict(self._connections)
         return other
 
@@ -79,7 +85,7 @@ class Connections:
         found = seen(bits, carried, ct.zone)
         if found is None:
             return self._told(bits, carried, INV, ct.zone, None)
-        state = read(bits, f.CT_STATE)
+        state = read(bits, f.CT_STATE) & (SNAT | DNAT)  # nothing else is left from another zone
         original, reply = self._known.get(found.ends, (None, False))
         if original is None and ct.nat is None and state & (SNAT | DNAT):
             original = before if before in self._connections else None  # it looks otherwise since it was translated
@@ -158,7 +164,7 @@ class Connections:
         first, last, begin = LEAST_FREE_PORT, LAST_PORT, original.source_port
         if nat.side == "src" and nat.port is not None:
             first, last = nat.port, nat.last_port or nat.port
-            begin = first + hash(original) % (last - first + 1)
+            begin = self.first_try(original, first, last)
         elif begin < first:
             first, last = (1, 511) if begin < 512 else (600, 1023)
         for step in range(last - first + 1):
@@ -175,16 +181,17 @@ def _turned(nat: str, reply: bool) -> int:
 def _translated(
     bits: int, carried: Packet | None, connection: Connection, reply: bool, related: bool
 ) -> tuple[int, Packet | None]:
-    """An error is translated with what it quotes when it travels towards the client."""
+    """An error is translated with what it quotes, which went the other way."""
     ends = connection.original.reversed() if reply else connection.reply.reversed()
     source = (connection.nat == "src") is not reply
     bits = with_source(bits, ends) if source else with_destination(bits, ends)
     if not related:
         return with_ports(bits, ends), carried
-    if reply and carried is not None:
-        asked = connection.original
-        inner = with_source(carried.bits, asked) if connection.nat == "src" else with_destination(carried.bits, asked)
-        carried = msgspec.structs.replace(carried, bits=with_ports(inner, asked))
+    if carried is not None:
+        inner = (
+            with_destination(carried.bits, ends.reversed()) if source else with_source(carried.bits, ends.reversed())
+        )
+        carried = msgspec.structs.replace(carried, bits=with_ports(inner, ends.reversed()))
     return bits, carried
 
 
