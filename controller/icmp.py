@@ -148,9 +148,14 @@ def answer(packet: Sent, source: bytes, protocol: int, message: bytes, at: int, 
     else:
         fields = 0x45, 0, 20 + len(message), 0, 0x4000, HOPS, protocol
         head = _IP4.pack(*fields, 0, source, packet.source)
-        head = head[:10] + _checksum(int.from_bytes(head)) + head[12:]
+        head = head[:10] + header_checksum(head) + head[12:]
     frame = packet.frame
     return frame[6:12] + frame[:6] + frame[12:14] + head + message
+
+
+def header_checksum(header: bytes | bytearray) -> bytes:
+    """Of an IPv4 header, whatever checksum it has now."""
+    return _checksum(int.from_bytes(header[:10] + b"\0\0" + header[12:]))
 
 
 def _checksum(total: int) -> bytes:

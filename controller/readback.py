@@ -71,7 +71,7 @@ _PACKET_IN = struct.Struct("!IHBBQHH")
 _ROLE = struct.Struct("!I4xQ")
 _BUNDLE = struct.Struct("!IH")
 _ERROR = struct.Struct("!HH")
-_IN_PORT = 0x80000004
+_IN_PORT = (0x8000, 0)
 _ALL_VERSIONS = {1: "1.0", 2: "1.1", 3: "1.2", 4: "1.3", 5: "1.4", 6: "1.5"}
 
 _P = ParamSpec("_P")
@@ -201,15 +201,18 @@ def packet_in(data: bytes) -> PacketIn:
     frame = match + (size + 7 & ~7) + 2
     if kind != 1 or size < 4 or frame > len(data):
         raise DecodeError(f"a packet-in with a match of type {kind} and {size} bytes")
-    in_port, position, end = 0, match + 4, match + size
+    found: dict[tuple[int, int], int] = {}
+    position, end = match + 4, match + size
     while position < end:
         if end - position < 4:
             raise DecodeError("a packet-in whose match ends early")
         header = int.from_bytes(data[position : position + 4], "big")
-        if header == _IN_PORT and end - position >= 8:
-            in_port = int.from_bytes(data[position + 4 : position + 8], "big")
-        position += 4 + (header & 0xFF)
-    return PacketIn(table, cookie, in_port, reason, data[frame : frame + total])
+        length = header & 0xFF
+        if end - position - 4 >= length:
+            value = data[position + 4 : position + 4 + (length // 2 if header >> 8 & 1 else length)]
+            found[header >> 16, header >> 9 & 0x7F] = int.from_bytes(value, "big")
+        position += 4 + length
+    return PacketIn(table, cookie, found.get(_IN_PORT, 0) & 0xFFFFFFFF, reason, data[frame : frame + total], found)
 
 
 @_strict

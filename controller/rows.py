@@ -1,5 +1,7 @@
 """What a switch says, as values: the rows that `readback` yields."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -67,13 +69,18 @@ class MeterRow(NamedTuple):
 
 
 class PacketIn(NamedTuple):
-    """`in_port` 0 when the switch did not say. `data`: the frame, perhaps cut."""
+    """`in_port` 0 when the switch did not say. `data`: the frame, perhaps cut.
+
+    `metadata`: conditions that the frame's registers and connection met, by OXM class and field; those that are
+    all zero are left out.
+    """
 
     table: int
     cookie: int
     in_port: int
     reason: int
     data: bytes
+    metadata: Mapping[tuple[int, int], int] = MappingProxyType({})
 
 
 class BundleReply(NamedTuple):

@@ -1,5 +1,6 @@
 """What senders of packets too big for a tunnel are told: checked against Scapy."""
 
+import struct
 from types import SimpleNamespace
 from typing import Any
 
@@ -34,6 +35,16 @@ GATEWAY = {4: "10.10.1.1", 6: "fd00:10:1::1"}
 both = pytest.mark.parametrize("family", [4, 6])
 
 
+MASKED_REG0 = (0x8001, 0)
+CT_STATE, CT_MARK = (1, 105), (1, 107)
+FROM_POD, FROM_UPLINK = {MASKED_REG0: Entered.POD << 32}, {MASKED_REG0: Entered.UPLINK << 32}
+BACK = {table: (load(ENTERED_BY, Entered.TUNNEL), Resubmit(table)) for table in (24, 70)}
+
+
+def packet_in(data: bytes, metadata: dict[tuple[int, int], int] | None = None) -> PacketIn:
+    return PacketIn(102, 0, 5, 1, data, FROM_POD if metadata is None else metadata)
+
+
 def limit(family: int) -> Limit:
     return Limit(parse_ip(GATEWAY[family]), 1450)
 
@@ -52,7 +63,7 @@ def told(family: int, raw: bytes) -> None:
     else:
         head = IPv6(src=GATEWAY[6], dst=POD[6], hlim=64)
         expected = ethernet / head / ICMPv6PacketTooBig(mtu=1450) / Raw(raw[14 : 14 + 1280 - 48])
-    assert too_big(raw, limit) == bytes(expected)
+    assert too_big(packet_in(raw), limit) == (bytes(expected), BACK[70])
 
 
 @both
@@ -64,9 +75,9 @@ def test_the_sender_is_told_how_large_packets_may_be(family: int, payload: Packe
 @both
 def test_a_packet_that_was_cut_on_its_way_here_is_quoted_as_far_as_it_goes(family: int) -> None:
     raw = frame(family, UDP(sport=1, dport=2) / Raw(bytes(1472)))[:300]
-    answer = too_big(raw, limit)
+    answer = too_big(packet_in(raw), limit)
     assert answer is not None
-    assert answer.endswith(raw[14:])
+    assert answer.frame.endswith(raw[14:])
 
 
 def test_echoes_are_told_both_ways() -> None:
@@ -93,35 +104,80 @@ def test_echoes_are_told_both_ways() -> None:
     ],
 )
 def test_nobody_is_told_about_errors_later_fragments_and_what_is_not_one_stations(raw: bytes) -> None:
-    assert too_big(raw, limit) is None
+    assert too_big(packet_in(raw), limit) is None
 
 
 def test_a_node_without_a_gateway_of_that_family_tells_nobody() -> None:
-    assert too_big(frame(4, UDP() / Raw(bytes(1472))), lambda family: None) is None
+    assert too_big(packet_in(frame(4, UDP() / Raw(bytes(1472)))), lambda family: None) is None
 
 
-@given(st.binary(max_size=200))
-def test_any_bytes_can_be_read(raw: bytes) -> None:
-    assert too_big(raw[:12] + raw[12:], limit) is None or len(raw) > 34
+METADATA = st.dictionaries(
+    st.sampled_from([MASKED_REG0, CT_STATE, *((1, number) for number in range(119, 126))]), st.integers(0, 0xFFFF)
+)
 
 
-@given(st.sampled_from((4, 6)), st.integers(0, 100), st.binary(max_size=8), st.integers(0, 200))
-def test_any_damaged_packet_can_be_read(family: int, at: int, damage: bytes, cut: int) -> None:
+@given(st.binary(max_size=200), METADATA)
+def test_any_bytes_can_be_read(raw: bytes, metadata: dict[tuple[int, int], int]) -> None:
+    assert too_big(packet_in(raw, metadata), limit) is None or len(raw) > 34
+
+
+@given(st.sampled_from((4, 6)), st.integers(0, 100), st.binary(max_size=8), st.integers(0, 200), METADATA)
+def test_any_damaged_packet_can_be_read(
+    family: int, at: int, damage: bytes, cut: int, metadata: dict[tuple[int, int], int]
+) -> None:
     raw = frame(family, UDP() / Raw(bytes(100)))
-    too_big((raw[:at] + damage + raw[at + len(damage) :])[:cut], limit)
+    too_big(packet_in((raw[:at] + damage + raw[at + len(damage) :])[:cut], metadata), limit)
 
 
-def test_the_answer_goes_through_the_pipeline_as_if_by_the_tunnel() -> None:
-    sent: list[bytes] = []
-    connection = SimpleNamespace(next_xid=lambda: 7, send=sent.append)
+def number(address: str) -> int:
+    return parse_ip(address).value
+
+
+@both
+@pytest.mark.parametrize("payload", [UDP(sport=1, dport=8080), TCP(sport=1, dport=8080, flags="A")])
+def test_the_sender_of_a_translated_packet_is_told_about_the_connection_that_it_knows(
+    family: int, payload: Packet
+) -> None:
+    service = {4: "10.96.0.80", 6: "fd00:96::80"}[family]
+    first = ((1, 120), (1, 121)) if family == 4 else ((1, 122), (1, 123))
+    metadata = FROM_POD | {
+        CT_STATE: 0x22, first[0]: number(POD[family]), first[1]: number(service), (1, 124): 4711, (1, 125): 80
+    }  # fmt: skip
+    answer = too_big(packet_in(frame(family, payload / Raw(bytes(1400))), metadata), limit)
+    assert answer is not None
+    assert answer.actions == BACK[70]
+    kind = IP if family == 4 else IPv6
+    quoted = kind(answer.frame[14 + (20 if family == 4 else 40) + 8 :])
+    assert (quoted.src, quoted.dst) == (POD[family], service)
+    assert struct.unpack("!HH", bytes(quoted.payload)[:4]) == (4711, 80)
+    if family == 4:
+        right = IP(bytes(quoted)[:20])
+        del right.chksum
+        assert bytes(right)[:20] == bytes(quoted)[:20]
+
+
+@pytest.mark.parametrize("metadata", [FROM_UPLINK, FROM_POD | {CT_STATE: 0x2A}, {}])
+def test_replies_and_what_clients_outside_sent_is_translated_back_by_the_switch(
+    metadata: dict[tuple[int, int], int],
+) -> None:
+    raw = frame(4, UDP() / Raw(bytes(1472)))
+    answer = too_big(packet_in(raw, metadata | {(1, 120): 1, (1, 121): 2}), limit)
+    assert answer is not None
+    assert answer.actions == BACK[24]
+    assert answer.frame.endswith(raw[14 : 14 + 576 - 28])
+
+
+def test_the_handler_sends_and_counts() -> None:
+    messages: list[bytes] = []
+    connection = SimpleNamespace(next_xid=lambda: 7, send=messages.append)
     session: Any = SimpleNamespace(connection=connection, node="n1")
     handler = TooBig(lambda node, family: limit(family))
-    raw = frame(4, UDP() / Raw(bytes(1472)))
-    handler(session, PacketIn(102, 0, 5, 1, raw))
-    answer = too_big(raw, limit)
+    asked = packet_in(frame(4, UDP() / Raw(bytes(1472))))
+    handler(session, asked)
+    answer = too_big(asked, limit)
     assert answer is not None
-    assert sent == [encode.packet_out(7, answer, (load(ENTERED_BY, Entered.TUNNEL), Resubmit(24)))]
-    handler(session, PacketIn(102, 0, 5, 1, b"\0"))
+    assert messages == [encode.packet_out(7, answer.frame, answer.actions)]
+    handler(session, packet_in(b"\0"))
     assert (handler.told, handler.ignored) == (1, 1)
 
 
