@@ -1,11 +1,12 @@
 """What a sender is told whose packet does not fit in the tunnel: how large its packets may be (RFC 1191, RFC 8201).
 
-The answer comes from the node's gateway address. A packet may have been translated on its way here, and its sender
-knows only the connection as it opened it. So what the answer quotes is the connection's first tuple, which the switch
-tells with the packet, and the answer is routed back at once: connection tracking does not know a connection whose
-first packet was too big, and Open vSwitch 3.1 damages IPv6 addresses inside of what it translates back. Answers to
-replies, and to clients that are not on this node, it has to translate: those go through the pipeline as if they
-came by the tunnel. `TooBig` is the packet-in handler.
+The answer comes from the node's gateway address; for the host, which would not believe what comes from an address of
+its own, from the address that it sent to. A packet may have been translated on its way here, and its sender knows only
+the connection as it opened it. So what the answer quotes is the connection's first tuple, which the switch tells with
+the packet, and the answer is routed back at once: connection tracking does not know a connection whose first packet was
+too big, and Open vSwitch 3.1 damages IPv6 addresses inside of the ICMP errors that it translates. What only connection
+tracking can translate goes through the pipeline as if it came by the tunnel: answers to replies (in IPv6 only where a
+service is concerned), and to clients that are not on this node. `TooBig` is the packet-in handler.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,7 +20,7 @@ from controller.oxm import WIRE
 from controller.readback import PacketIn
 from pipelines.actions import Action, Resubmit, load
 from pipelines.addresses import Ip
-from pipelines.fields import CT_STATE, CT_STATE_BITS, ENTERED_BY, Entered
+from pipelines.fields import CT_MARK, CT_SERVICE, CT_STATE, CT_STATE_BITS, ENTERED_BY, Entered
 from pipelines.tables import ROUTE, UNSNAT
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 FRAGMENTATION_NEEDED, PACKET_TOO_BIG = (3, 4), (2, 0)
 # Echoes, both ways: who answers with too much has to know as well. Everything else may be an error itself.
 _ECHOES = {ICMP: (0, 8, 13, 14), ICMP6: (128, 129)}
-_LOCAL_SENDERS = (Entered.POD, Entered.LOCAL, Entered.GATEWAY)
+_HERE = (Entered.POD, Entered.LOCAL, Entered.GATEWAY)
 _ROUTED, _TRANSLATED_BACK = (
     (load(ENTERED_BY, Entered.TUNNEL), Resubmit(ROUTE.id)),
     (load(ENTERED_BY, Entered.TUNNEL), Resubmit(UNSNAT.id)),
@@ -36,6 +37,7 @@ _ROUTED, _TRANSLATED_BACK = (
 
 # What a switch says of a packet beside its bytes, by OXM class and field.
 _STATE = WIRE[CT_STATE].header >> 16, WIRE[CT_STATE].header >> 9 & 0x7F
+_MARK = WIRE[CT_MARK].header >> 16, WIRE[CT_MARK].header >> 9 & 0x7F
 _REGISTERS_0_1 = 0x8001, 0
 _FIRST_TUPLE = {4: ((1, 120), (1, 121)), 16: ((1, 122), (1, 123))}  # source and destination, by length of an address
 _FIRST_PORTS = (1, 124), (1, 125)
@@ -65,18 +67,16 @@ def too_big(packet_in: PacketIn, limit: Callable[[int], Limit | None]) -> Told |
     found = limit(4 if size == 4 else 6)
     if found is None:
         return None
-    routed = _sent_from_here(packet_in.metadata)
-    if routed:
-        packet = _as_it_was_sent(packet, packet_in.metadata)
-    kind = FRAGMENTATION_NEEDED if size == 4 else PACKET_TOO_BIG
-    frame = error(packet, found.gateway.value.to_bytes(size), kind, found.mtu)
+    known = packet_in.metadata
+    entered = known.get(_REGISTERS_0_1, 0) >> (32 + ENTERED_BY.low) & (1 << ENTERED_BY.bits) - 1
+    reply = known.get(_STATE, 0) & CT_STATE_BITS["rpl"]
+    service = known.get(_MARK, 0) >> CT_SERVICE.low & 1
+    routed = entered in _HERE and not (reply and (service or size == 4))
+    if routed and not reply:
+        packet = _as_it_was_sent(packet, known)
+    source = packet.destination if entered == Entered.LOCAL else found.gateway.value.to_bytes(size)
+    frame = error(packet, source, FRAGMENTATION_NEEDED if size == 4 else PACKET_TOO_BIG, found.mtu)
     return Told(frame, _ROUTED if routed else _TRANSLATED_BACK)
-
-
-def _sent_from_here(metadata: Mapping[tuple[int, int], int]) -> bool:
-    """By a pod or the host, and not in answer to something."""
-    entered = metadata.get(_REGISTERS_0_1, 0) >> (32 + ENTERED_BY.low) & (1 << ENTERED_BY.bits) - 1
-    return entered in _LOCAL_SENDERS and not metadata.get(_STATE, 0) & CT_STATE_BITS["rpl"]
 
 
 def _as_it_was_sent(packet: Sent, metadata: Mapping[tuple[int, int], int]) -> Sent:

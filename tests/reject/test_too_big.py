@@ -167,6 +167,34 @@ def test_replies_and_what_clients_outside_sent_is_translated_back_by_the_switch(
     assert answer.frame.endswith(raw[14 : 14 + 576 - 28])
 
 
+@both
+def test_the_host_is_told_by_the_address_that_it_sent_to(family: int) -> None:
+    """Its kernel drops what comes from outside with an address of its own."""
+    asked = packet_in(frame(family, UDP() / Raw(bytes(1472))), {MASKED_REG0: Entered.LOCAL << 32})
+    answer = too_big(asked, limit)
+    assert answer is not None
+    assert (IP if family == 4 else IPv6)(answer.frame[14:]).src == PEER[family]
+    assert answer.actions == BACK[70]
+
+
+SERVICE, PLAIN = {CT_MARK: 0x12}, {CT_MARK: 0x02}
+
+
+@pytest.mark.parametrize(
+    ("family", "mark", "table"), [(4, PLAIN, 24), (4, SERVICE, 24), (6, PLAIN, 70), (6, SERVICE, 24)]
+)
+def test_an_answer_to_a_reply_is_translated_back_where_it_may_have_been_translated(
+    family: int, mark: dict[tuple[int, int], int], table: int
+) -> None:
+    """Open vSwitch damages IPv6 in that: there it is done only where it must be."""
+    raw = frame(family, UDP() / Raw(bytes(1472)))
+    known = FROM_POD | {CT_STATE: 0x2A, (1, 122): 1, (1, 123): 2} | mark
+    answer = too_big(packet_in(raw, known), limit)
+    assert answer is not None
+    assert answer.actions == BACK[table]
+    assert raw[14 : 14 + 500] in answer.frame
+
+
 def test_the_handler_sends_and_counts() -> None:
     messages: list[bytes] = []
     connection = SimpleNamespace(next_xid=lambda: 7, send=messages.append)
