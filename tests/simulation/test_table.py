@@ -1,0 +1,100 @@
+"""The generated table of tests/ovs, every cell of every state, without a machine: one process, interpreted switches.
+
+The same oracle says what should come of each. Here every endpoint of a service is tried, one after the other, and
+every frame on every cable is looked at.
+"""
+
+import pytest
+
+from tests.ovs import oracle, test_table
+from tests.ovs.states import STATES, State
+from tests.ovs.test_table import Cell
+from tests.ovs.world import PLACES, PORTS, SERVICES, Service
+from tests.simulation import cluster
+from tests.simulation.network import Network
+from tests.simulation.sockets import Question
+
+FIRST_RESERVED = 61440
+
+
+@pytest.fixture(scope="module", params=STATES, ids=lambda state: state.name)
+def state(request: pytest.FixtureRequest) -> State:
+    found: State = request.param
+    return found
+
+
+@pytest.fixture(scope="module")
+def network(state: State) -> Network:
+    return Network(cluster.in_state(state))
+
+
+def ask(network: Network, cell: Cell) -> Question:
+    of = PORTS[cell.protocol]
+    port = of.port if isinstance(cell.target, Service) else of.target
+    return network.ask(cell.client, cell.protocol, cell.target.addresses[cell.family], port)
+
+
+def wrong(question: Question, names: frozenset[str], seen: dict[str, oracle.Seen]) -> str:
+    """What is not as it should be; "" when nothing."""
+    if not names:
+        return "" if question.refused and not question.answers else f"not refused: {question}"
+    if len(question.answers) != 1 or question.refused:
+        return f"should be answered once by {', '.join(sorted(names))}: {question}"
+    said = question.answers[0]
+    if said.name not in names:
+        return f"answered by {said.name}, not by {', '.join(sorted(names))}"
+    due = seen[said.name]
+    reserved = said.port >= FIRST_RESERVED
+    if said.address != due.address or (due.reserved is not None and reserved is not due.reserved):
+        return f"{said.name} saw {said.address} port {said.port}, not {due}"
+    return ""
+
+
+def told(problems: list[str], of: int) -> str:
+    return f"{len(problems)} of {of}:\n" + "\n".join(problems[:40])
+
+
+def test_every_pair_of_pods_hosts_and_clients_outside_talks(network: Network, state: State) -> None:
+    cells = test_table.plain_cells()
+    problems = []
+    for cell in cells:
+        server = PLACES[cell.target.name]
+        seen = {server.name: oracle.seen_directly(cell.client, server, cell.family, state)}
+        if problem := wrong(ask(network, cell), frozenset(seen), seen):
+            problems.append(f"{cell}: {problem}")
+    assert not problems, told(problems, len(cells))
+
+
+def test_every_pair_is_pinged_once_and_by_the_right_number_of_hops(network: Network, state: State) -> None:
+    problems = []
+    wishes = [
+        (client, server, address)
+        for client, server in test_table.pairs()
+        if not client.kind == server.kind == "outside"
+        for family, address in server.addresses.items()
+        if family in client.addresses
+    ]
+    for client, server, address in wishes:
+        found = network.ping(client, address).hops
+        due = oracle.hop_limits_of_reply(client, server, state)
+        if len(found) != 1 or found[0] not in due:
+            problems.append(f"{client.name} → {server.name} ({address}): hop limits {found}, not one of {due}")
+    assert not problems, told(problems, len(wishes))
+
+
+def test_every_client_reaches_every_endpoint_of_every_service(network: Network, state: State) -> None:
+    problems, asked = [], 0
+    for cell in test_table.service_cells():
+        service = SERVICES[cell.target.name]
+        names = oracle.answering(service, cell.protocol, cell.family)
+        seen = {name: oracle.seen_through_service(cell.client, PLACES[name], cell.family, state) for name in names}
+        answered = set()
+        for network.bucket in range(max(1, len(names))):
+            question = ask(network, cell)
+            asked += 1
+            answered |= {said.name for said in question.answers}
+            if problem := wrong(question, names, seen):
+                problems.append(f"{cell}, choice {network.bucket}: {problem}")
+        if answered != names:
+            problems.append(f"{cell}: only {answered} of {set(names)} were chosen")
+    assert not problems, told(problems, asked)
