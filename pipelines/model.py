@@ -230,7 +230,7 @@ class Settings(Struct, frozen=True, gc=False):
     reply_path: ReplyPath = ReplyPath.LEARN
     reply_idle_timeout: int = 300  # seconds without a reply after which a learned flow goes; 0: never
     reply_hard_timeout: int = 3600  # seconds without a request
-    reply_limit: int = 10_000  # learned flows of one family on one switch, 0: any number
+    reply_limit: int = 4_000  # learned flows of one family on one switch, 0: any number
     virtual_ip4: Ip = parse_ip("169.254.0.253")
     virtual_ip6: Ip = parse_ip("fd00:5b::fd")
     services: Served = Served.ALL
