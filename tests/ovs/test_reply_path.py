@@ -23,7 +23,7 @@ pytestmark = pytest.mark.ovs
 
 SETTINGS: dict[str, Any] = {"ask_routers": False}
 MODES: dict[str, dict[str, Any]] = {
-    "learn": {"reply_path": "learn", "reply_limit": 10_000},
+    "learn": {"reply_path": "learn", "reply_limit": 4000},
     "learn, full": {"reply_path": "learn", "reply_limit": 1},
     "label": {"reply_path": "label"},
 }
