@@ -456,7 +456,7 @@ def test_an_audit_on_demand_mends_what_is_ready_and_names_the_rest():
     world.start(UNITS, 1, 2)
     world.connect(fake)
     world.connect(other)
-    world.switches.session(2).lose_master("somebody else")
+    world.session(other).lose_master("somebody else")
     world.await_state(other, State.SLAVE)
     fake.tables.flows.popitem()
     assert world.switches.audit() == {"n1": State.READY, "n2": State.SLAVE}
