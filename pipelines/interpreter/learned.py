@@ -37,17 +37,18 @@ class Learned:
         return [entry.flow for entry in self._entries.values()]
 
     def lookup(self, table: int, bits: int, now: float) -> Flow | None:
-        if not self._entries:
-            return None
-        for key in [key for key, entry in self._entries.items() if entry.over(now)]:
-            del self._entries[key]
-            self._tables.pop(key[0], None)
         if table not in self._tables:
-            self._tables[table] = Classifier(flow for flow in self.flows if flow.table == table)
+            return None
+        for key in [key for key, entry in self._entries.items() if key[0] == table and entry.over(now)]:
+            del self._entries[key]
+            self._index(table)
         flow = self._tables[table].lookup(bits)
         if flow is not None:
             self._entries[flow.key] = self._entries[flow.key]._replace(used=now)
         return flow
+
+    def _index(self, table: int) -> None:
+        self._tables[table] = Classifier(flow for flow in self.flows if flow.table == table)
 
     def learn(self, action: Learn, bits: int, now: float) -> bool:
         """Whether the flow was written or renewed. At the limit nothing is, not even a flow that is there."""
@@ -55,8 +56,10 @@ class Learned:
         same = [key for key, entry in self._entries.items() if entry.cookie == action.cookie and key[0] == action.table]
         if action.limit and len(same) >= action.limit:
             return False
+        before = self._entries.get(flow.key)
         self._entries[flow.key] = Entry(flow, action.cookie, now, now)
-        self._tables.pop(action.table, None)
+        if before is None or before.flow != flow:
+            self._index(action.table)
         return True
 
 

@@ -38,6 +38,7 @@ from pipelines.interpreter.learned import Learned
 from pipelines.interpreter.packet import Packet, read, written
 
 MOST_STEPS = 4096  # as many look-ups as Open vSwitch makes for one packet
+_LEADS_ON = (Goto, Resubmit, Ct, ToGroup)
 Choose = Callable[[Group, Packet], Bucket]
 Tracker = Callable[[int, Packet | None, Ct, Ends | None], Tracked]
 
@@ -177,22 +178,21 @@ class _Run:
             self.actions(flow)
 
     def actions(self, flow: Flow, actions: Iterable[Action] | None = None) -> None:
+        trace = self.outcome.trace
         for action in flow.actions if actions is None else actions:
-            before, at = self._bits, len(self.outcome.trace)
-            self.outcome.trace.append(Step(self._depth, flow.table, flow, action, before, before))
-            goes_on = self._action(action, flow)
-            if not isinstance(action, Goto | Resubmit | ToGroup | Ct):  # whose steps follow
-                self.outcome.trace[at] = self.outcome.trace[at]._replace(after=self._bits)
+            before = self._bits
+            if isinstance(action, _LEADS_ON):
+                trace.append(Step(self._depth, flow.table, flow, action, before, before))
+                self._lead_on(action, flow)
+                continue
+            goes_on = self._act(action, flow)
+            trace.append(Step(self._depth, flow.table, flow, action, before, self._bits))
             if not goes_on:
                 return
 
-    def _action(self, action: Action, flow: Flow) -> bool:
-        """Whether the next one of the list has its turn."""
+    def _lead_on(self, action: Action, flow: Flow) -> None:
+        """By actions whose own steps follow."""
         match action:
-            case SetField():
-                self._bits = written(self._bits, action.field, action.value)
-            case Move():
-                self._bits = written(self._bits, action.target, read(self._bits, action.source))
             case Goto():
                 self.table(action.table)
             case Resubmit():
@@ -203,6 +203,14 @@ class _Run:
                 self._ct(action)
             case ToGroup():
                 self._group(action.group, flow)
+
+    def _act(self, action: Action, flow: Flow) -> bool:
+        """Whether the next one of the list has its turn."""
+        match action:
+            case SetField():
+                self._bits = written(self._bits, action.field, action.value)
+            case Move():
+                self._bits = written(self._bits, action.target, read(self._bits, action.source))
             case DecTtl():
                 return self._hop(flow)
             case _:

@@ -39,7 +39,7 @@ class Route(NamedTuple):
 
 
 class Kernel:
-    """`reverse_path`: strict rp_filter for IPv4. `masqueraded`: a node's pods; `cluster`: whom they do not hide from."""
+    """`reverse_path`: strict rp_filter for IPv4. `masqueraded`: a node's pods; `cluster`: who sees their addresses."""
 
     def __init__(self, name: str, *, forwards: bool = False, reverse_path: bool = False) -> None:
         self.name = name
