@@ -245,7 +245,7 @@ class Compiler:
 
     def _remember_reads(self, task: Task) -> None:
         reads, before = self.facts.reads, self._reads.get(task)
-        if reads == before:
+        if reads == before or (not reads and before is None):
             return
         for fact in before - reads if before else ():
             readers = self._readers[fact]
@@ -263,6 +263,8 @@ class Compiler:
 
     def _apply_units(self, task: Task, units: dict[UnitKey, Unit]) -> None:
         before = self._units_by_task.get(task, {})
+        if not units and not before:
+            return
         for key in before.keys() - units.keys() if before else ():
             self._changed.setdefault(key, before[key])
             del self.units[key]

@@ -16,6 +16,7 @@ class Derived(StrEnum):
     DATAPATH = "datapath"  # datapath id (16 hex digits) → node name
     MEMBER = "member"  # datapath id → Member
     NODE_ADDRESS = "node address"  # address → node name
+    NODES_AMONG_PODS = "addresses of nodes in podCIDRs"  # "" → tuple of Ip
     POD_CIDR_CLAIM = "podCIDR claim"  # prefix → (node, created)
     POD_CIDR = "podCIDR"  # prefix → PodCidr, none overlapping another
     POD_CIDR_LENGTHS = "podCIDR lengths"  # "" → the (family, length) pairs in use
@@ -34,6 +35,7 @@ class Derived(StrEnum):
     GROUP_ID = "group id"  # the same key → number
     FRONTEND = "service address"  # "ADDRESS PROTOCOL PORT", or "NodePort FAMILY PROTOCOL PORT" → Frontend
     ENDPOINT = "endpoint"  # the same form → Target
+    HOST_ENDPOINT = "endpoint on a host"  # the same, for those at a node's address
     SERVICE_RANGE = "service range"  # prefix → Cidr
     LONE_ADDRESS = "service address outside every range"  # address → Cidr of just that
     TRACKED = "tracked"  # prefix → Cidr or Ip: what host traffic is tracked with

@@ -12,6 +12,7 @@ from pipelines.fields import FIELDS, Field, Item, Part
 FlowKey = tuple[int, int, tuple[Item, ...]]
 
 _ORDER: dict[Field | Part, int] = {field: position for position, field in enumerate(FIELDS.values())}
+_position = _ORDER.__getitem__
 
 
 def match(*items: Item) -> tuple[Item, ...]:
@@ -23,14 +24,13 @@ def match(*items: Item) -> tuple[Item, ...]:
     for said in items:
         if said.mask == 0:
             continue
-        item = _whole(said, said.field) if isinstance(said.field, Part) else said
-        known = merged.get(item.field)
-        merged[item.field] = item if known is None else _both(known, item)
-    return tuple(sorted(merged.values(), key=_order))
-
-
-def _order(item: Item) -> int:
-    return _ORDER[item.field]
+        field = said.field
+        item = said
+        if isinstance(field, Part):
+            item, field = _whole(said, field), field.field
+        known = merged.get(field)
+        merged[field] = item if known is None else _both(known, item)
+    return tuple([merged[field] for field in sorted(merged, key=_position)])
 
 
 def _whole(item: Item, part: Part) -> Item:

@@ -35,7 +35,10 @@ class Protocol(StrEnum):
 
     @property
     def number(self) -> int:
-        return {"TCP": 6, "UDP": 17, "SCTP": 132}[self.value]
+        return _NUMBERS[self]
+
+
+_NUMBERS = {Protocol.TCP: 6, Protocol.UDP: 17, Protocol.SCTP: 132}
 
 
 class Problem(Struct, frozen=True, gc=False):
@@ -237,7 +240,7 @@ class Settings(Struct, frozen=True, gc=False):
     node_port_addresses: tuple[Cidr, ...] = ()  # node addresses in these answer to NodePorts; (): all of them
     source_ranges_everywhere: bool = False  # source ranges hold for external IPs and NodePorts too
     source_complete: bool = True  # False: objects may be missing that were there before the controller started
-    endpoints_per_service_port: int = 900  # a group of IPv6 endpoints has to fit in one OpenFlow message
+    endpoints_per_service_port: int = 10_000
 
 
 class Port(Struct, frozen=True, gc=False):

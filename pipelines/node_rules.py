@@ -40,6 +40,9 @@ def node_claims(key: str, node: Node, facts: Facts) -> Outcome:
             problems.append(Problem(Kind.NODE, key, "metadata.annotations[signalbox.dev/node-addresses]", reason))
         else:
             claims.append(Claim(Derived.NODE_ADDRESS, str(at.ip), key, rank))
+    among_pods = tuple(at.ip for at in node.addresses if facts.pod_cidr(at.ip) is not None)
+    if among_pods:
+        claims.append(Claim(Derived.NODES_AMONG_PODS, "", among_pods))
     claims += [Claim(Derived.SEGMENT, name, True) for name in segments(node)]
     if node.zone:
         claims.append(Claim(Derived.ZONE, node.zone, True))

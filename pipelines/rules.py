@@ -19,7 +19,7 @@ RULES = (
     Rule("pod advice", Kind.POD, advice.about_pod),
     Rule("backends", Kind.ENDPOINT_SLICE, service_rules.backends),
     Rule("services", Kind.SERVICE, service_rules.services),
-    Rule("frontends", Kind.SERVICE, service_rules.frontends),
+    Rule("node frontends", Kind.SERVICE, service_rules.node_frontends),
     Rule("service ranges", Kind.SERVICE_CIDR, service_rules.service_ranges),
     Rule("configured ranges", Kind.SETTINGS, service_rules.service_ranges),
     Rule("lone addresses", Derived.FRONTEND, service_rules.lone_addresses),
@@ -30,7 +30,7 @@ RULES = (
 )
 
 # Kinds of which every claim counts: the value is all of them together, in a fixed order.
-UNITED = frozenset({Derived.BACKENDS})
+UNITED = frozenset({Derived.BACKENDS, Derived.NODES_AMONG_PODS})
 
 # What a user calls the thing that two objects may both want, and the field in which they say so.
 CONTESTED: dict[Derived, tuple[Kind, str]] = {

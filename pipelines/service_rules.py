@@ -1,7 +1,7 @@
 """What follows from Services, EndpointSlices and ServiceCIDRs: frontends, endpoints, ranges."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from pipelines.addresses import BITS, Cidr, Ip, parse_cidr, parse_ip
 from pipelines.claims import Claim, Outcome
@@ -18,7 +18,6 @@ from pipelines.derived import (
     local_choice,
     service_port_key,
     shares,
-    tuple_key,
 )
 from pipelines.model import (
     Endpoint,
@@ -56,18 +55,20 @@ def _backend(one: Endpoint, port: int) -> Backend:
 
 
 def services(key: str, service: Service, facts: Facts) -> Outcome:
-    """The endpoints of every port and family, and the choices among them that policies and hints ask for.
+    """The addresses of a service, the endpoints of its ports, and the choices among them by policies and hints.
 
     Host traffic is tracked with endpoints outside the pod network, which a host may reach as a service and directly.
     """
     claims: list[Claim] = []
     problems: list[Problem] = []
-    for port in service.ports if facts.settings().services is not Served.OFF else ():
-        for family in (4, 6):
-            at = service_port_key(key, port.name, port.protocol, family)
-            wanted = tuple(_frontends(key, service, port, family, facts.settings()))
-            if wanted:
-                claims += _choices(at, service, port, wanted, facts, problems)
+    rank = (service.created, key)
+    for family, addresses in _addresses(service, facts.settings()).items():
+        own = [at for at in addresses if _may_have(key, at, facts, problems)]
+        for port in service.ports:
+            if wanted := tuple(_frontends(key, port, family, addresses)):
+                claims += _choices(wanted[0].backends, service, port, wanted, facts, problems)
+                fronts = wanted if len(own) == len(addresses) else _frontends(key, port, family, own)
+                claims += [Claim(Derived.FRONTEND, front.key, front, rank) for front in fronts]
     return Outcome(claims, problems)
 
 
@@ -84,26 +85,36 @@ def _choices(
         reason = f"port {port.port}/{port.protocol} has {count}; only the {most} lowest addresses are used"
         problems.append(Problem(Kind.SERVICE, wanted[0].service, "endpoints", reason))
         targets = targets[:most]
+        kept = set(targets)
+        ready = [one for one in ready if (one.ip, one.port, port.protocol) in kept]
     backends = ServiceBackends(at, wanted[0].service, port.protocol, targets, wanted, service.affinity)
     yield Claim(Derived.SERVICE_PORT, at, backends)
-    used = set(targets)
+    used: Iterable[Target] = targets
     local = _by_node(found, port.protocol) if any(front.local for front in wanted) else {}
-    hinted = _hinted(ready, "for_nodes", port.protocol)
+    hinted = _hinted([(one.for_nodes, one) for one in ready], port.protocol)
     for node in dict.fromkeys((*local, *hinted)):
         chosen = NodeBackends(backends, node, local.get(node, ()), hinted.get(node, ()))
         yield Claim(Derived.NODE_BACKENDS, f"{at} {node}", chosen)
-        used.update(chosen.local)
-    zones = _hinted(ready, "for_zones", port.protocol)
+    if local:
+        used = dict.fromkeys((*targets, *(target for listed in local.values() for target in listed)))
+    zones = _hinted([(one.for_zones, one) for one in ready], port.protocol)
     for zone, near in zones.items():
         yield Claim(Derived.ZONE_BACKENDS, f"{at} {zone}", ZoneBackends(backends, zone, near))
     choices = ((at, len(targets)), (local_choice(at), _most(local)), (hinted_choice(at), _most(hinted, zones)))
     for owner, most in choices:
         if most or owner == at:
             yield from (Claim(Derived.GROUP_OWNER, one, True) for one in (owner, *shares(owner, most)))
+    protocol = port.protocol.value
+    nodes = facts.get(Derived.NODES_AMONG_PODS, "") or ()
     for target in used:
-        yield Claim(Derived.ENDPOINT, tuple_key(target.ip, target.protocol, target.port), target)
-        if facts.pod_cidr(target.ip) is None:
-            yield Claim(Derived.TRACKED, str(target.ip), target.ip)
+        text = str(target.ip)
+        key = f"{text} {protocol} {target.port}"  # its `tuple_key`
+        yield Claim(Derived.ENDPOINT, key, target)
+        outside = facts.pod_cidr(target.ip) is None
+        if outside:
+            yield Claim(Derived.TRACKED, text, target.ip)
+        if (outside or target.ip in nodes) and facts.get(Derived.NODE_ADDRESS, text) is not None:
+            yield Claim(Derived.HOST_ENDPOINT, key, target)
 
 
 def _most(*choices: Mapping[str, tuple[Target, ...]]) -> int:
@@ -124,13 +135,12 @@ def _by_node(found: Iterable[Backend], protocol: Protocol) -> dict[str, tuple[Ta
     return {node: _targets(ones, protocol) for node, ones in {**leaving, **ready}.items()}
 
 
-def _hinted(ready: Sequence[Backend], hint: str, protocol: Protocol) -> dict[str, tuple[Target, ...]]:
+def _hinted(ready: Sequence[tuple[tuple[str, ...], Backend]], protocol: Protocol) -> dict[str, tuple[Target, ...]]:
     """By zone or node; hints count only while every ready endpoint has one, as in kube-proxy."""
-    hints = [(getattr(one, hint), one) for one in ready]
-    if not all(places for places, _ in hints):
+    if not all(places for places, _ in ready):
         return {}
     found: dict[str, list[Backend]] = {}
-    for places, one in hints:
+    for places, one in ready:
         for place in places:
             found.setdefault(place, []).append(one)
     return {place: _targets(ones, protocol) for place, ones in found.items()}
@@ -139,21 +149,21 @@ def _hinted(ready: Sequence[Backend], hint: str, protocol: Protocol) -> dict[str
 # --- frontends ----------------------------------------------------------------------------------------------
 
 
-def frontends(key: str, service: Service, facts: Facts) -> Outcome:
-    """The addresses of a service that are its own to have."""
+def node_frontends(key: str, service: Service, facts: Facts) -> Outcome:
+    """External addresses of a service that are also a node's: its own for exactly the ports that no endpoint has."""
     claims: list[Claim] = []
     problems: list[Problem] = []
-    rank = (service.created, key)
-    refused: dict[tuple[Ip, Entrance], str] = {}
-    for port in service.ports if facts.settings().services is not Served.OFF else ():
-        for family in (4, 6):
-            for front in _frontends(key, service, port, family, facts.settings()):
-                if whose := _not_for(front, facts):
-                    refused[front.ip, front.entrance] = whose
+    if not service.external_ips and not service.load_balancer_ips:
+        return Outcome()
+    for family, addresses in _addresses(service, facts.settings()).items():
+        shared = [at for at in addresses if _on_node(at, facts)]
+        for port in service.ports:
+            for front in _frontends(key, port, family, shared):
+                if facts.get(Derived.ENDPOINT, front.key) is None:
+                    claims.append(Claim(Derived.FRONTEND, front.key, front, (service.created, key)))
                 else:
-                    claims.append(Claim(Derived.FRONTEND, front.key, front, rank))
-    for (ip, entrance), whose in refused.items():
-        problems.append(Problem(Kind.SERVICE, key, _FIELDS[entrance], f"{ip} is {whose}; ignored here"))
+                    reason = f"{front.key} is an endpoint on Node {facts.get(Derived.NODE_ADDRESS, str(front.ip))}"
+                    problems.append(Problem(Kind.SERVICE, key, _FIELDS[front.entrance], f"{reason}; ignored here"))
     return Outcome(claims, problems)
 
 
@@ -164,43 +174,72 @@ _FIELDS = {
 }
 
 
-def _frontends(key: str, service: Service, port: ServicePort, family: int, settings: Settings) -> Iterator[Frontend]:
-    """What a service says; an address that it names twice is what it is first."""
-    at = service_port_key(key, port.name, port.protocol, family)
-    internal, external = service.internal_policy is Policy.LOCAL, service.external_policy is Policy.LOCAL
-    ranges = tuple(cidr for cidr in service.source_ranges if cidr.family == family)
-    everywhere = ranges if settings.source_ranges_everywhere else ()
-    kinds: list[tuple[tuple[Ip, ...], Entrance, bool, tuple[Cidr, ...]]] = [
-        (service.cluster_ips, Entrance.CLUSTER_IP, internal, ())
-    ]
+class _Address(NamedTuple):
+    """One that a service is found at, with what holds for it on all ports. `ip` unspecified: those of the nodes."""
+
+    ip: Ip
+    entrance: Entrance
+    local: bool
+    sources: tuple[Cidr, ...]
+
+
+def _addresses(service: Service, settings: Settings) -> dict[int, list[_Address]]:
+    """By family; an address that a service names twice is what it is first."""
+    found: dict[int, list[_Address]] = {}
+    if settings.services is Served.OFF:
+        return found
+    local = service.internal_policy is Policy.LOCAL
+    for ip in service.cluster_ips:
+        found.setdefault(ip.family, []).append(_Address(ip, Entrance.CLUSTER_IP, local, ()))
     if settings.services is Served.ALL:
-        kinds.append((service.load_balancer_ips, Entrance.LOAD_BALANCER, external, ranges))
-        kinds.append((service.external_ips, Entrance.EXTERNAL_IP, external, everywhere))
-    seen: set[Ip] = set()
-    for ips, entrance, local, sources in kinds:
-        for ip in ips:
-            if ip.family == family and ip not in seen:
-                seen.add(ip)
-                yield Frontend(ip, port.protocol, port.port, key, at, entrance, local, sources)
-    if port.node_port and settings.services is Served.ALL and any(ip.family == family for ip in service.cluster_ips):
-        nowhere = Ip(family, 0)
-        yield Frontend(nowhere, port.protocol, port.node_port, key, at, Entrance.NODE_PORT, external, everywhere)
+        local = service.external_policy is Policy.LOCAL
+        everywhere = service.source_ranges if settings.source_ranges_everywhere else ()
+        if any(port.node_port for port in service.ports):
+            for family, listed in found.items():
+                listed.append(_Address(Ip(family, 0), Entrance.NODE_PORT, local, _of_family(family, everywhere)))
+        seen = {*service.cluster_ips}
+        for entrance, ips, sources in (
+            (Entrance.LOAD_BALANCER, service.load_balancer_ips, service.source_ranges),
+            (Entrance.EXTERNAL_IP, service.external_ips, everywhere),
+        ):
+            for ip in ips:
+                if ip not in seen:
+                    seen.add(ip)
+                    found.setdefault(ip.family, []).append(
+                        _Address(ip, entrance, local, _of_family(ip.family, sources))
+                    )
+    return found
 
 
-def _not_for(front: Frontend, facts: Facts) -> str:
-    """What a frontend would take away from others; "" when nothing.
+def _of_family(family: int, ranges: tuple[Cidr, ...]) -> tuple[Cidr, ...]:
+    return tuple(cidr for cidr in ranges if cidr.family == family)
 
-    A node's address may be an external one, for exactly the port that no endpoint has.
-    """
-    if front.entrance is Entrance.NODE_PORT:
-        return ""
-    if front.entrance is not Entrance.CLUSTER_IP and facts.get(Derived.NODE_ADDRESS, str(front.ip)) is not None:
-        taken = facts.get(Derived.ENDPOINT, tuple_key(front.ip, front.protocol, front.port))
-        return f"with port {front.port} itself an endpoint" if taken else ""
-    if whose := stands_for(front.ip, facts):
-        return whose
-    home = facts.pod_cidr(front.ip)
-    return f"in podCIDR {home.cidr} of Node {home.node}" if home else ""
+
+def _frontends(key: str, port: ServicePort, family: int, addresses: Iterable[_Address]) -> Iterator[Frontend]:
+    at = service_port_key(key, port.name, port.protocol, family)
+    for ip, entrance, local, sources in addresses:
+        number = port.node_port if entrance is Entrance.NODE_PORT else port.port
+        if number:
+            yield Frontend(ip, port.protocol, number, key, at, entrance, local, sources)
+
+
+def _on_node(at: _Address, facts: Facts) -> bool:
+    outside = at.entrance in (Entrance.EXTERNAL_IP, Entrance.LOAD_BALANCER)
+    return outside and facts.get(Derived.NODE_ADDRESS, str(at.ip)) is not None
+
+
+def _may_have(key: str, at: _Address, facts: Facts, problems: list[Problem]) -> bool:
+    """Whether it takes nothing away from others. External ones that are a node's are left to `node_frontends`."""
+    if at.entrance is Entrance.NODE_PORT:
+        return True
+    if _on_node(at, facts):
+        return False
+    whose = stands_for(at.ip, facts)
+    if not whose and (home := facts.pod_cidr(at.ip)):
+        whose = f"in podCIDR {home.cidr} of Node {home.node}"
+    if whose:
+        problems.append(Problem(Kind.SERVICE, key, _FIELDS[at.entrance], f"{at.ip} is {whose}; ignored here"))
+    return not whose
 
 
 # --- ranges -------------------------------------------------------------------------------------------------
@@ -239,9 +278,11 @@ def lone_addresses(key: str, front: Frontend, facts: Facts) -> Outcome:
     Not so a node's own address, which the host answers for on all other ports.
     """
     del key
-    if front.entrance is Entrance.NODE_PORT or facts.get(Derived.NODE_ADDRESS, str(front.ip)) is not None:
+    if front.entrance is Entrance.NODE_PORT:
         return Outcome()
     if any(cidr.__contains__(front.ip) for cidr in facts.all(Derived.SERVICE_RANGE).values()):
+        return Outcome()
+    if facts.get(Derived.NODE_ADDRESS, str(front.ip)) is not None:
         return Outcome()
     family, value = front.ip
     return Outcome([Claim(Derived.LONE_ADDRESS, str(front.ip), Cidr(family, value, BITS[family]))])

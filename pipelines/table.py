@@ -10,6 +10,7 @@ from pipelines.fields import Field, Item, Part
 from pipelines.flow import Bucket, Flow, match
 
 Declared = Field | Part
+_WRITING = (Move, CheckPktLarger)
 
 
 class Stage(StrEnum):
@@ -60,24 +61,25 @@ class Table(Struct, frozen=True, eq=False):
         return Bucket(number, actions, weight)
 
     def _check(self, action: Action) -> None:
+        """By type, the most frequent ones first: every action of every endpoint comes here."""
         if isinstance(action, SetField):
             self._may_set(action.field)
-        elif isinstance(action, Move | CheckPktLarger):
-            self._may_set(action.target)
-        elif isinstance(action, Goto):
-            self._reaches(action.table, self.goes)
         elif isinstance(action, Resubmit):
             self._reaches(action.table, self.calls)
-        elif isinstance(action, Learn):
-            self._reaches(action.table, self.learns)
-            if action.result is not None:
-                self._may_set(action.result)
-            DECLARED[action.table]._may_learn(action)
         elif isinstance(action, Ct):
             if action.table is not None:
                 self._reaches(action.table, self.goes)
             for part in action.exec:
                 self._check(part)
+        elif isinstance(action, _WRITING):
+            self._may_set(action.target)
+        elif isinstance(action, Goto):
+            self._reaches(action.table, self.goes)
+        elif isinstance(action, Learn):
+            self._reaches(action.table, self.learns)
+            if action.result is not None:
+                self._may_set(action.result)
+            DECLARED[action.table]._may_learn(action)
         elif isinstance(action, ToGroup) and not self.calls:
             raise ContractError(f"table {self.name} sends to no group")
 

@@ -157,8 +157,7 @@ def node_port(front: Frontend, view: FleetView) -> Unit:
 
 def host_endpoint(target: Target, view: FleetView) -> Unit:
     """Packets between anybody and an endpoint that is a port of a node: its clients may have come by a service."""
-    if not view.is_node(target.ip):
-        return EMPTY
+    del view
     number = target.protocol.number
     to = (*f.destination(target.ip), f.IP_PROTO.eq(number), f.L4_DST[number].eq(target.port))
     back = (*f.source(target.ip), f.IP_PROTO.eq(number), f.L4_SRC[number].eq(target.port))
@@ -177,6 +176,6 @@ FEATURES = (
     Feature("conntrack.services", 28, ScopeKind.FLEET, Derived.SERVICE_RANGE, to_services),
     Feature("conntrack.lone_address", 30, ScopeKind.FLEET, Derived.LONE_ADDRESS, to_services),
     Feature("conntrack.external", 50, ScopeKind.FLEET, Derived.FRONTEND, node_port),
-    Feature("conntrack.host_endpoint", 51, ScopeKind.FLEET, Derived.ENDPOINT, host_endpoint),
+    Feature("conntrack.host_endpoint", 51, ScopeKind.FLEET, Derived.HOST_ENDPOINT, host_endpoint),
     Feature("conntrack.node", 12, ScopeKind.NODE, Derived.NODE_NETWORK, forwarded_by_host),
 )

@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Iterable, Iterator
 
 from pipelines import fields as f
-from pipelines.actions import Controller, Ct, Meter, Nat, SetField, ToGroup, load, move
+from pipelines.actions import Controller, Ct, Meter, Move, Nat, SetField, ToGroup, load, move
 from pipelines.addresses import Cidr
 from pipelines.derived import (
     Derived,
@@ -206,12 +206,13 @@ def _group(
 def _buckets(targets: tuple[Target, ...], then: Table) -> Iterator[Bucket]:
     """Bucket ids follow from the endpoint, so that a hash keeps its choice when others come and go."""
     taken: set[int] = set()
+    onwards = resubmit(then)
     for target in targets:
         number = _hash(target, 3)
         while number in taken:
             number = (number + 1) & 0xFFFFFF
         taken.add(number)
-        yield SERVICE_LB.bucket(number, *_given(target), resubmit(then))
+        yield SERVICE_LB.bucket(number, *_given(target), onwards)
 
 
 def _given(target: Target) -> Iterator[SetField]:
@@ -222,28 +223,27 @@ def _given(target: Target) -> Iterator[SetField]:
         yield load(f.ENDPOINT_IP6, target.ip.value)
 
 
+_BEFORE_DNAT = (load(f.SERVICE, 1), resubmit(ENDPOINT_PLACE))
+
+
 def endpoint(target: Target, view: FleetView) -> Unit:
     """New connections that were given this endpoint."""
     del view
     number = target.protocol.number
-    # The userspace datapath translates no SCTP ports: ct_commit does, with what the connection remembers.
-    ports = (move(f.SCTP_DST, f.CT_SERVICE_PORT), load(f.CT_ENDPOINT_PORT, target.port)) if number == f.SCTP else ()
-    return unit(
-        [
+    remembered: tuple[Move | SetField, ...] = REMEMBER
+    if number == f.SCTP:
+        # The userspace datapath translates no SCTP ports: ct_commit does, with what the connection remembers.
+        remembered += (move(f.SCTP_DST, f.CT_SERVICE_PORT), load(f.CT_ENDPOINT_PORT, target.port))
+    nat = Nat("dst", target.ip, target.port)
+    return Unit(
+        (
             ENDPOINT_DNAT.flow(
                 100,
                 (f.ETH[target.ip.family], f.IP_PROTO.eq(number), *f.chosen(target.ip, target.port)),
-                load(f.SERVICE, 1),
-                resubmit(ENDPOINT_PLACE),
-                Ct(
-                    f.SERVICE_ZONE,
-                    ROUTE.id,
-                    commit=True,
-                    nat=Nat("dst", target.ip, target.port),
-                    exec=(*REMEMBER, *ports),
-                ),
-            )
-        ]
+                *_BEFORE_DNAT,
+                Ct(f.SERVICE_ZONE, ROUTE.id, commit=True, nat=nat, exec=remembered),
+            ),
+        )
     )
 
 

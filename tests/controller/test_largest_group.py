@@ -1,13 +1,13 @@
-"""The largest group that the settings allow fits in one OpenFlow message, in both families."""
+"""The largest group fits in one OpenFlow message, in both families."""
 
 import pytest
 
 from controller.encode import LONGEST, Xids, encode_unit
 from pipelines.addresses import Ip
-from pipelines.derived import ServiceBackends, Target
+from pipelines.derived import GROUP_SIZE, ServiceBackends, Target
 from pipelines.features import NUMBERS
 from pipelines.features.services import service_group
-from pipelines.model import Protocol, Settings
+from pipelines.model import Protocol
 from pipelines.unit import FLEET, UnitKey
 
 
@@ -20,8 +20,8 @@ class OneGroup:
 
 
 @pytest.mark.parametrize("family", [4, 6])
-def test_as_many_endpoints_as_the_settings_allow_fit_in_one_group(family: int) -> None:
-    most = Settings().endpoints_per_service_port
+def test_as_many_endpoints_as_are_not_divided_fit_in_one_group(family: int) -> None:
+    most = GROUP_SIZE
     first = 10 << 24 if family == 4 else 0xFD00 << 112
     targets = tuple(Target(Ip(family, first + number), 8080, Protocol.TCP) for number in range(most))
     unit = service_group(ServiceBackends("d/s http", "d/s", Protocol.TCP, targets), OneGroup())  # type: ignore[arg-type]
