@@ -7,16 +7,18 @@ from collections.abc import Sequence
 
 from k8s_bridge import shapes
 from k8s_bridge.findings import Findings
-from pipelines.addresses import Cidr, Interface, Ip, parse_interface, prefix_mask
+from pipelines.addresses import BITS, Cidr, Interface, Ip, parse_interface, prefix_mask
 from pipelines.model import Policy, ServicePort
 
 DEFAULT_AFFINITY, LONGEST_AFFINITY = 10_800, 86_400  # seconds: Kubernetes' default and bound
 LONGEST_IN_FLOW = 65_535  # seconds
+NOBODY = (Cidr(4, 0, BITS[4]), Cidr(6, 0, BITS[6]))  # clients of whom there is none: the unspecified addresses
 
 
 def ports(findings: Findings, raw: Sequence[shapes.ServicePort], node_ports: bool) -> tuple[ServicePort, ...]:
     found: dict[tuple[str, int], ServicePort] = {}
     names: set[str] = set()
+    on_nodes: set[tuple[str, int]] = set()
     for index, item in enumerate(raw):
         field = f"spec.ports[{index}]"
         number = findings.port(f"{field}.port", item.port)
@@ -30,12 +32,20 @@ def ports(findings: Findings, raw: Sequence[shapes.ServicePort], node_ports: boo
             findings.add(f"{field}.name", f"{name!r} is the name of an earlier port; that one counts")
         else:
             names.add(name)
-            asked = node_ports and item.node_port
-            node_port = findings.port(f"{field}.nodePort", item.node_port) if asked else None
-            found[protocol, number] = ServicePort(name, protocol, number, node_port or 0)
+            node_port = _node_port(findings, f"{field}.nodePort", item) if node_ports else 0
+            if node_port and (protocol, node_port) in on_nodes:
+                findings.add(f"{field}.nodePort", f"{node_port} is that of an earlier port; that one counts")
+                node_port = 0
+            on_nodes.add((protocol, node_port))
+            found[protocol, number] = ServicePort(name, protocol, number, node_port)
     if not raw:
         findings.add("spec.ports", "required: at least one port")
     return tuple(found.values())
+
+
+def _node_port(findings: Findings, field: str, item: shapes.ServicePort) -> int:
+    """0: none (yet)."""
+    return (findings.port(field, item.node_port) or 0) if item.node_port else 0
 
 
 def external_ips(findings: Findings, spec: shapes.ServiceSpec) -> tuple[Ip, ...]:
@@ -88,13 +98,23 @@ def affinity(findings: Findings, spec: shapes.ServiceSpec) -> int:
     return seconds
 
 
+def health_check_port(findings: Findings, spec: shapes.ServiceSpec) -> int:
+    """0: none."""
+    asked = spec.health_check_node_port
+    return (findings.port("spec.healthCheckNodePort", asked) or 0) if asked else 0
+
+
 def source_ranges(findings: Findings, spec: shapes.ServiceSpec) -> tuple[Cidr, ...]:
+    """Whoever wrote ranges, and none that can be used, did not mean everybody."""
     found: dict[Cidr, None] = {}
     for index, text in enumerate(spec.load_balancer_source_ranges or ()):
         try:
             found[_prefix(parse_interface(text.strip()))] = None
         except ValueError as error:
             findings.add(f"spec.loadBalancerSourceRanges[{index}]", str(error))
+    if spec.load_balancer_source_ranges and not found:
+        findings.add("spec.loadBalancerSourceRanges", "no range can be used, so its addresses serve no client")
+        return NOBODY
     return tuple(found)
 
 

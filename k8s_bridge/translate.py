@@ -211,7 +211,7 @@ def _service(findings: Findings, raw: shapes.Service) -> Service | Invalid | Non
         external_policy=service_facts.policy(findings, "spec.externalTrafficPolicy", spec.external_traffic_policy),
         affinity=service_facts.affinity(findings, spec),
         source_ranges=service_facts.source_ranges(findings, spec) if balanced else (),
-        health_check_port=(spec.health_check_node_port or 0) if balanced else 0,
+        health_check_port=service_facts.health_check_port(findings, spec) if balanced else 0,
         problems=findings.problems,
     )
 
