@@ -1,5 +1,7 @@
 """What a client is told whose packet no service takes: a TCP reset, or an ICMP error, as from the address it asked.
 
+By tunnel comes what pods ask a node's own ports: the answer is routed, so that the switch finds its other end.
+
 `refusal` turns the refused frame into the answer. It never answers what must not be answered: resets and aborts,
 ICMP errors and replies, neighbour discovery, and what `icmp.sent` leaves out (RFC 9293 section 3.5.2). `Refuser`
 is the packet-in handler around it.
@@ -12,7 +14,9 @@ from controller import encode
 from controller.connection import ConnectionLost, TimedOut
 from controller.icmp import ICMP, ICMP6, TCP, Sent, answer, error, may_be_told, pseudo, sent
 from controller.readback import PacketIn
-from pipelines.actions import Output
+from pipelines.actions import Action, Output, load
+from pipelines.fields import ENTERED_BY, Entered
+from pipelines.tables import ROUTE, resubmit
 
 if TYPE_CHECKING:
     from controller.session import Session
@@ -21,6 +25,9 @@ FIN, SYN, RST, ACK = 1, 2, 4, 16
 PORT_UNREACHABLE = {4: (3, 3), 16: (1, 4)}  # by the length of an address
 # Questions. Every other ICMP message is an error, an answer, or none of ours.
 _ICMP_REQUESTS = {ICMP: (8, 13, 15, 17), ICMP6: (128,)}
+
+_REGISTERS_0_1 = 0x8001, 0  # in the metadata of a packet-in
+_BY_TUNNEL: tuple[Action, ...] = (load(ENTERED_BY, Entered.TUNNEL), resubmit(ROUTE))
 
 _TCP = Struct("!HHIIBBHHH")
 
@@ -53,6 +60,12 @@ def _reset(packet: Sent) -> bytes | None:
     return answer(packet, packet.destination, TCP, segment, 16, pseudo(packet, packet.destination, TCP, len(segment)))
 
 
+def _way(packet: PacketIn) -> tuple[Action, ...]:
+    """Back by the port that it came by; a port of tunnels needs to be told where to."""
+    entered = packet.metadata.get(_REGISTERS_0_1, 0) >> (32 + ENTERED_BY.low) & (1 << ENTERED_BY.bits) - 1
+    return _BY_TUNNEL if entered == Entered.TUNNEL else (Output(packet.in_port),)
+
+
 class Refuser:
     """Handles the packet-ins of refused packets. Counts what was answered and what could not be."""
 
@@ -65,7 +78,7 @@ class Refuser:
             self.ignored += 1
             return
         connection = session.connection
-        message = encode.packet_out(connection.next_xid(), reply, (Output(packet.in_port),))
+        message = encode.packet_out(connection.next_xid(), reply, _way(packet))
         try:
             connection.send(message)
         except (ConnectionLost, TimedOut):

@@ -9,7 +9,7 @@ everywhere else by gw0, or with `egress: direct` by the router.
 from collections.abc import Iterator
 
 from pipelines import fields as f
-from pipelines.actions import LOCAL_IN_REGISTER, load
+from pipelines.actions import LOCAL_IN_REGISTER, load, move
 from pipelines.addresses import Cidr, Ip, link_local
 from pipelines.derived import Derived, LocalPod, NodeNetwork, Router
 from pipelines.feature import Feature, unit
@@ -55,7 +55,8 @@ def _replies() -> Iterator[Flow]:
 
 def _defaults() -> Iterator[Flow]:
     yield _leave(100, (f.ENTERED_BY.eq(Entered.POD),), Egress.GATEWAY)
-    yield _leave(110, (f.ENTERED_BY.eq(Entered.UPLINK), f.SERVICE.eq(1)), Egress.ROUTER)
+    for entered in (Entered.UPLINK, Entered.TUNNEL, Entered.GATEWAY):  # by a node's port to an endpoint outside
+        yield _leave(110, (f.ENTERED_BY.eq(entered), f.SERVICE.eq(1)), Egress.ROUTER)
     yield _leave(115, (f.ENTERED_BY.eq(Entered.POD), f.SNAT_KIND.eq(Snat.NODE_ADDRESS)), Egress.ROUTER)
     yield ROUTE.flow(100, (f.ENTERED_BY.eq(Entered.UPLINK),), goto(L2))
     yield ROUTE.flow(100, (f.ENTERED_BY.eq(Entered.LOCAL),), goto(L2))
@@ -76,6 +77,10 @@ def own_destinations(network: NodeNetwork, view: NodeView) -> Unit:
     own_pods = (f.ENTERED_BY.eq(Entered.LOCAL), f.SERVICE.eq(0))
     flows += [ROUTE.flow(HOST + 6, (*own_pods, *f.destination(cidr)), goto(L2)) for cidr in network.cidrs]
     flows += [ROUTE.flow(240, f.destination(cidr)) for cidr in network.cidrs]
+    for family in (4, 6):
+        router = view.router(family)
+        if router is None or router.mac is None:
+            flows.append(_back(f.ETH[family]))
     if view.uplink:
         flows.append(_l2(Entered.LOCAL, view.uplink.number))
         flows.append(_l2(Entered.UPLINK, LOCAL_IN_REGISTER))
@@ -120,9 +125,9 @@ def peer(network: NodeNetwork, view: SegmentView) -> Unit:
     """Packets for another node and its pods."""
     pods = [cidr for cidr in network.cidrs if cidr.family == view.family]
     host = [ip for ip in network.addresses if ip.family == view.family]
-    flows = [_to_peer(f.destination(ip), network, view) for ip in host]
+    flows = [flow for ip in host for flow in _to_peer(f.destination(ip), network, view)]
     if not view.by_tunnel(network):
-        return unit([*(_to_peer(f.destination(cidr), network, view) for cidr in pods), *flows])
+        return unit([*(flow for cidr in pods for flow in _to_peer(f.destination(cidr), network, view)), *flows])
     end = network.addresses[0]
     for cidr in pods:
         flows.append(_by_tunnel(200, f.destination(cidr), end))
@@ -135,11 +140,25 @@ def peer(network: NodeNetwork, view: SegmentView) -> Unit:
     return unit(flows)
 
 
-def _to_peer(to: tuple[f.Item, f.Item], network: NodeNetwork, view: SegmentView) -> Flow:
+def _to_peer(to: tuple[f.Item, f.Item], network: NodeNetwork, view: SegmentView) -> Iterator[Flow]:
     way = view.way(network)
     if way is Way.DIRECT and network.mac:
-        return ROUTE.flow(200, to, load(f.ETH_DST, network.mac.mac), load(f.EGRESS, Egress.UPLINK), goto(EGRESS))
-    return _leave(200, to, Egress.ROUTER if way is Way.ROUTER else Egress.GATEWAY)
+        yield ROUTE.flow(200, to, load(f.ETH_DST, network.mac.mac), load(f.EGRESS, Egress.UPLINK), goto(EGRESS))
+        return
+    yield _leave(200, to, Egress.ROUTER if way is Way.ROUTER else Egress.GATEWAY)
+    if way is Way.GATEWAY:
+        yield _back(*to)
+
+
+def _back(*to: f.Item) -> Flow:
+    """Replies of services that a node's port was asked for, while no MAC is known for them.
+
+    Their source is the node's own address, which its host would not take from gw0: to the MAC that they came from.
+    """
+    reply = (_REPLY, f.CT_ENTERED_BY.eq(Entered.UPLINK), f.CT_SERVICE.eq(1))
+    return ROUTE.flow(
+        205, (*reply, *to), move(f.CT_CLIENT_MAC, f.ETH_DST), load(f.EGRESS, Egress.UPLINK), goto(EGRESS)
+    )
 
 
 def _by_tunnel(priority: int, conditions: tuple[f.Item, ...], end: Ip) -> Flow:

@@ -29,7 +29,9 @@ from controller import encode
 from controller.connection import ConnectionLost, TimedOut
 from controller.readback import PacketIn
 from controller.reject import Refuser, refusal
-from pipelines.actions import Output
+from pipelines.actions import Output, load
+from pipelines.fields import ENTERED_BY, Entered
+from pipelines.tables import ROUTE, resubmit
 
 CLIENT_MAC, ASKED_MAC = "0a:58:0a:0a:01:0a", "0a:00:00:00:00:01"
 CLIENT = {4: "10.10.1.10", 6: "fd00:10:1::10"}
@@ -335,6 +337,16 @@ def test_the_answer_leaves_by_the_port_that_the_question_came_by(in_port: int) -
     assert struct.pack("!HHI", 0, 16, in_port) in message  # action: output
     assert message == encode.packet_out(77, answer, (Output(in_port),))
     assert (refuser.refused, refuser.ignored) == (1, 0)
+
+
+def test_what_came_by_tunnel_is_answered_by_the_way_that_leads_to_its_pod() -> None:
+    """A port of tunnels by itself leads nowhere."""
+    sent, refuser, asked = Sent(), Refuser(), frame(ip(4) / SYN)
+    refuser(session(sent), packet_in(asked)._replace(metadata={(0x8001, 0): Entered.TUNNEL << 32}))
+    answer = refusal(asked)
+    assert answer is not None
+    routed = encode.packet_out(77, answer, (load(ENTERED_BY, Entered.TUNNEL), resubmit(ROUTE)))
+    assert sent.messages == [routed]
 
 
 @pytest.mark.parametrize("packet", [packet_in(b""), packet_in(NEVER["from itself"]), packet_in(frame(ip(4) / SYN), 0)])

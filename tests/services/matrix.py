@@ -52,9 +52,10 @@ def asked(cluster: Cluster, state: State, wanted: Sequence[Cell]) -> Iterator[Re
     """
     for start in range(0, len(wanted), AT_ONCE):
         done = _ask(cluster, state, wanted[start : start + AT_ONCE])
-        again = dict(_ask(cluster, state, [cell for cell, answer in done if cell.wrong(answer, state)]))
+        doubtful = [cell for cell, answer in done if cell.wrong(answer, state)]
+        again = {str(cell): answer for cell, answer in _ask(cluster, state, doubtful)}
         for cell, answer in done:
-            yield Result(state, cell, cell.wrong(again.get(cell, answer), state))
+            yield Result(state, cell, cell.wrong(again.get(str(cell), answer), state))
 
 
 def _ask(cluster: Cluster, state: State, wanted: Sequence[Cell]) -> list[tuple[Cell, Answer]]:

@@ -34,14 +34,14 @@ def html(results: Sequence[tuple[str, Cell, str]]) -> str:
         f'<p class="legend">{LEGEND}</p>',
     ]
     for state in states:
-        parts.append(_table(state, {cell: problem for name, cell, problem in results if name == state}))
+        parts.append(_table(state, [(cell, problem) for name, cell, problem in results if name == state]))
     return "\n".join(parts)
 
 
-def _table(state: str, problems: dict[Cell, str]) -> str:
+def _table(state: str, problems: Sequence[tuple[Cell, str]]) -> str:
     at = next(one for one in STATES if one.name == state)
     squares: dict[tuple[str, str], dict[tuple[object, ...], str]] = {}
-    for cell, problem in problems.items():
+    for cell, problem in problems:
         kind = "wrong" if problem else cell.outcome(at).word
         title = escape(f"{cell}: {problem}" if problem else f"{cell}: {kind}", quote=True)
         of = squares.setdefault((cell.client.name, cell.service.name), {})
@@ -51,7 +51,7 @@ def _table(state: str, problems: dict[Cell, str]) -> str:
     for client in CLIENTS:
         own = (squares.get((client, service), {}) for service in SERVICES)
         rows.append(f"<tr><th>{client}</th>{''.join(f'<td>{_square(of)}</td>' for of in own)}</tr>")
-    wrong = sum(map(bool, problems.values()))
+    wrong = sum(bool(problem) for _, problem in problems)
     title = f"<h2>{escape(state)}: {len(problems)} cells, {wrong} wrong</h2>"
     return f"{title}<table><thead><tr><th></th>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
 
