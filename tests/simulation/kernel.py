@@ -68,6 +68,9 @@ class Kernel:
     def is_own(self, ip: Ip) -> bool:
         return any(ip in device.own for device in self._devices.values())
 
+    def mac(self, device: str) -> int:
+        return self._devices[device].mac
+
     # --- sending ----------------------------------------------------------------------------------------------
 
     def route(self, to: Ip) -> Route | None:

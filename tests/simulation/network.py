@@ -32,7 +32,7 @@ class Network:
         self.kernels: dict[str, Kernel] = {}
         self.nodes: dict[str, NodeSwitch] = {}
         self._ports, self._numbers = count(FIRST_PORT), count(1)
-        self._plan = plan = cluster.plan
+        self.plan = plan = cluster.plan
         self._segments = [Segment(f"seg{segment.index}", self.wires) for segment in plan.segments]
         far = Segment("far", self.wires)
         self.macs: dict[tuple[int, Ip], int] = {}  # by segment and address
@@ -53,7 +53,7 @@ class Network:
             kernel.add_route("default", gateway, "eth0")
 
     def _router(self, far: Segment) -> None:
-        plan = self._plan
+        plan = self.plan
         router = self.kernels["router"] = Kernel("router", forwards=True)
         for segment, wire in zip(plan.segments, self._segments, strict=True):
             device, mac = f"seg{segment.index}", parse_mac(segment.router_macs[0])
@@ -72,6 +72,10 @@ class Network:
                 via = world.NODES[entry].addresses[family]
                 device = "eth0" if near else f"seg{world.NODES[entry].segment}"
                 self.kernels[client if near else "router"].add_route(prefix, via, device)
+
+    def mac_of(self, name: str, segment: str) -> int:
+        """What a place has as source of every frame on a segment."""
+        return self.kernels[name].mac({"router": segment, "outside": "eth0", "remote": "eth0"}.get(name, "br0"))
 
     # --- questions --------------------------------------------------------------------------------------------
 

@@ -1,11 +1,17 @@
 """The generated table of tests/ovs, every cell of every state, without a machine: one process, interpreted switches.
 
 The same oracle says what should come of each. Here every endpoint of a service is tried, one after the other, and
-every frame on every cable is looked at.
+every frame on every segment is looked at.
 """
+
+from collections.abc import Iterator
 
 import pytest
 
+from pipelines import fields as f
+from pipelines.addresses import Ip, parse_cidr
+from pipelines.interpreter import Packet
+from pipelines.interpreter.story import packet_text
 from tests.ovs import oracle, test_table
 from tests.ovs.states import STATES, State
 from tests.ovs.test_table import Cell
@@ -26,6 +32,33 @@ def state(request: pytest.FixtureRequest) -> State:
 @pytest.fixture(scope="module")
 def network(state: State) -> Network:
     return Network(cluster.in_state(state))
+
+
+@pytest.fixture(autouse=True)
+def wires(network: Network, state: State) -> Iterator[None]:
+    """What was on the segments while a test ran: nobody's frames but their sender's, nothing naked in `encap`."""
+    network.wires.log = []
+    yield
+    log, network.wires.log = network.wires.log, None
+    on_segments = [(name, packet) for name, packet in log if "→seg" in name or "→far" in name]
+    assert len(on_segments) > 1000
+    bad = [f"{name}: {packet_text(packet)}" for name, packet in on_segments if not _fit(name, packet, network, state)]
+    assert not bad, told(bad, len(on_segments))
+
+
+def _fit(name: str, packet: Packet, network: Network, state: State) -> bool:
+    sender, _, segment = name.partition("→")
+    own = network.mac_of(sender, segment)
+    if packet[f.ETH_SRC] != own or packet[f.VLAN_TCI] or (packet.family and not packet[f.IP_TTL]):
+        return False
+    inside = [parse_cidr(cidr) for node in network.plan.nodes for cidr in node.pod_cidrs]
+    pods = [any(cidr.__contains__(ip) for cidr in inside) for ip in _ends(packet)]
+    return not (pods and all(pods) and state.mode == "encap")
+
+
+def _ends(packet: Packet) -> list[Ip]:
+    family = packet.family
+    return [Ip(family, packet[field[family]]) for field in (f.IP_SRC, f.IP_DST)] if family else []
 
 
 def ask(network: Network, cell: Cell) -> Question:
