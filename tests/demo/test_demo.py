@@ -33,7 +33,7 @@ def run(name: str, **environment: str) -> "subprocess.CompletedProcess[str]":
         env={**os.environ, "NAME": name, "COLUMNS": "120", **environment},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=280,
         check=False,
     )
 
