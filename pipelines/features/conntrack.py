@@ -152,7 +152,7 @@ def node_port(front: Frontend, view: FleetView) -> Unit:
     number = front.protocol.number
     port = (f.IP_PROTO.eq(number), f.L4_DST[number].eq(front.port))
     at = (f.ETH[front.ip.family], f.NODE_PORT.eq(1)) if front.ip.value == 0 else f.destination(front.ip)
-    return unit([CONNTRACK.flow(95, (f.ENTERED_BY.eq(Entered.UPLINK), *at, *port), _TRACK)])
+    return unit([CONNTRACK.flow(95, (f.ENTERED_BY.eq(Entered.UPLINK), *at, *port), _FROM_OUTSIDE, _TRACK)])
 
 
 def host_endpoint(target: Target, view: FleetView) -> Unit:
@@ -163,7 +163,7 @@ def host_endpoint(target: Target, view: FleetView) -> Unit:
     back = (*f.source(target.ip), f.IP_PROTO.eq(number), f.L4_SRC[number].eq(target.port))
     return unit(
         [
-            CONNTRACK.flow(96, (f.ENTERED_BY.eq(Entered.UPLINK), *to), _TRACK),
+            CONNTRACK.flow(96, (f.ENTERED_BY.eq(Entered.UPLINK), *to), _FROM_OUTSIDE, _TRACK),
             CONNTRACK.flow(96, (f.ENTERED_BY.eq(Entered.LOCAL), *back), _TRACK),
         ]
     )

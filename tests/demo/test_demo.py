@@ -51,10 +51,9 @@ def remains(name: str) -> list[str]:
 def test_demo_shows_every_step_and_leaves_nothing(name: str) -> None:
     ran = run(name)
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    steps = [demo.Tour.nodes, demo.Tour.direct, demo.Tour.unknown, demo.Tour.cluster_ip, demo.Tour.live, demo.Tour.rest]
-    for number, step in enumerate(steps, 1):
+    for number, step in enumerate(demo.STEPS, 1):
         assert f"{number}. {step.__doc__}" in ran.stdout
-    assert ran.stdout.count("  seen\n") == len(steps)
+    assert ran.stdout.count("  seen\n") == len(demo.STEPS)
     assert "every step was seen" in ran.stdout
     assert "hop limit 63" in ran.stdout
     assert ran.stderr == ""

@@ -1,0 +1,1 @@
+"""The steps of the demo: each shows one thing and fails when it is not seen."""
