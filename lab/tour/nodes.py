@@ -2,6 +2,7 @@
 
 import re
 import time
+from functools import partial
 
 from lab.tour.stage import Stage, console, expect, named, table
 
@@ -17,7 +18,7 @@ def nodes(stage: Stage) -> None:
         mac = row["mac"] or {}
         expect(bool(mac), f"no MAC is known of {row['name']}")
         expect(row["state"] == "READY", f"the switch of {row['name']} is {row['state']}")
-        stage.product.wait(lambda node=row["name"]: stage.router(node, 4) is not None, "the routers' MACs")
+        stage.product.wait(partial(_has_router, stage, row["name"]), "the routers' MACs")
         found.add_row(
             row["name"],
             "\n".join(address.partition("/")[0] for address in row["addresses"]),
@@ -27,6 +28,10 @@ def nodes(stage: Stage) -> None:
             stage.router(row["name"], 4)["mac"],
         )
     console.print(found)
+
+
+def _has_router(stage: Stage, node: str) -> bool:
+    return stage.router(node, 4) is not None
 
 
 def direct(stage: Stage) -> None:
