@@ -6,8 +6,8 @@ from time import perf_counter
 
 from bench.openvswitch import OFCTL, OpenVSwitch
 from bench.product import Product
+from controller.settings import SwitchSettings
 from pipelines.flow import Flow
-from pipelines.ids import REJECT_METER
 from pipelines.text import flow_text, group_text
 from pipelines.unit import Revision, Scope, UnitKey
 
@@ -20,9 +20,11 @@ class Ofctl:
         self._file = directory / "bundle.txt"
 
     def empty(self) -> None:
-        """With the meter that our flows name: bundles take no meters."""
+        """With the meters that our flows name: bundles take no meters."""
         self._ovs.empty(OFCTL)
-        self._ovs.ofctl("add-meter", OFCTL, f"meter={REJECT_METER},pktps,burst,bands=type=drop,rate=200,burst_size=100")
+        for number, rate, burst in SwitchSettings().meters:
+            band = f"type=drop,rate={rate},burst_size={burst}"
+            self._ovs.ofctl("add-meter", OFCTL, f"meter={number},pktps,burst,bands={band}")
 
     def bundle(self, lines: Iterable[str]) -> float:
         """Seconds from the start of the program, which reads a file of lines, to its end."""
