@@ -213,6 +213,14 @@ class Cluster:
             for line in self.lab.run(place, sys.executable, "-IS", script, str(port), *words).stdout.splitlines()
         ]
 
+    def told(self, place: str, *wishes: tuple[str, int, int, int, int]) -> list[str]:
+        """What the network says about datagrams, each HOST, PORT, HOPS, BYTES, LOCAL_PORT; see told.py."""
+        words = [str(word) for wish in wishes for word in wish]
+        found: list[str] = wire.decode_json(
+            self.lab.run(place, sys.executable, "-IS", str(HERE / "told.py"), *words).stdout
+        )
+        return found
+
     def send(self, place: str, frames: Iterable[Any], device: str = "eth0") -> None:
         """Scapy frames, as they are."""
         script = str(HERE / "frames_out.py")

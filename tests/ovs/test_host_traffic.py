@@ -6,7 +6,8 @@ long that connections and cached decisions are forgotten.
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pytest
 
@@ -35,11 +36,29 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     try:
         for place in (*NODES, "a", "c", *OUTSIDE):
             cluster.serve(place)
-        for place in (*NODES, *OUTSIDE):  # a cable that was just laid carries nothing for a moment
-            cluster.wait(lambda at=place: reached_from(cluster, at), f"{place} to reach the others")
+        for number, (place, device) in enumerate(ENDS):
+            cluster.lab.run(place, "sh", "-euc", own_devices(device, number + 1))
+        # A cable that was just laid carries nothing for a moment.
+        cluster.wait(lambda: all(reached_from(cluster, place) for place in (*NODES, *OUTSIDE)), "all to reach all")
         yield cluster
     finally:
         cluster.lab.down()
+
+
+# A tunnel of the host's own between n1 and who is outside; its port is not that of ours.
+ENDS = (("n1", "br0"), ("outside", "eth0"))
+VXLAN, VXLAN_PORT = "172.31.7.", 4790
+
+
+def own_devices(device: str, number: int) -> str:
+    peer = [N1.addresses[4], Y4][number % 2]
+    own = [Y4, N1.addresses[4]][number % 2]
+    return f"""
+        ip link add vx0 type vxlan id 7 local {own} remote {peer} dstport {VXLAN_PORT} dev {device}
+        ip address add {VXLAN}{number}/24 dev vx0
+        ethtool -K vx0 tx off >/dev/null
+        ip link set vx0 up
+    """
 
 
 def reached_from(cluster: Cluster, place: str) -> bool:
@@ -65,10 +84,10 @@ def become(bare: Cluster, wanted: str) -> None:
     if not wanted.endswith("alone"):
         bare.product.restart({"traffic_mode": wanted})
         bare.ready()
-        return
-    bare.product.stop()
+    else:
+        bare.product.stop()
+        bare.wait(lambda: not any(map(bare.lab.controller_connected, NODES)), "the switches to notice")
     for node in NODES:
-        bare.wait(lambda at=node: not bare.lab.controller_connected(at), f"{node} to notice")
         bare.lab.flush_conntrack(node)
         bare.lab.appctl(node, "revalidator/purge")
 
@@ -104,7 +123,7 @@ def test_every_frame_of_the_host_reaches_the_network_once_and_unchanged(bare: Cl
     exactly(bare, ("n1", "br0"), ("outside", "eth0"), host_frames.from_host(N1.mac, N1.addresses))
 
 
-def probes(targets: list[str], port_of: dict[str, int], source_port: int = 0) -> list[Probe]:
+def probes(targets: list[str], port_of: Mapping[Any, int], source_port: int = 0) -> list[Probe]:
     return [
         Probe(protocol, address, port_of[protocol], requests=3, timeout=5, tries=3,
               source_port=source_port + number if source_port else 0)
@@ -154,3 +173,67 @@ def test_kubelet_reaches_an_api_server_wherever_it_is(bare: Cluster, state: str)
             for wish, answer in zip(wishes, bare.lab.probe(client, wishes), strict=True)
         }
         assert got == {at: name for at, name in due.items() if at in got}, client
+
+
+def test_a_tunnel_of_the_host_carries_its_packets(bare: Cluster, state: str) -> None:
+    """Also packets that fill it."""
+    said = bare.lab.run("n1", "ping", "-c3", "-i0.1", "-W3", "-Mdo", "-s1422", f"{VXLAN}2", check=False).stdout
+    assert " 0% packet loss" in said or " 2 received" in said, said
+
+
+def test_sockets_of_the_host_are_told_what_became_of_their_datagrams(bare: Cluster, state: str) -> None:
+    """Nobody listens, too many hops, too large: on the segment, behind the router, of another node; from any port."""
+    router = bare.lab.plan.active
+    bare.lab.run(router, "ip", "link", "set", "far", "mtu", "1400")
+    try:
+        unheard = [
+            (PLACES[name].addresses[family], 9, 64, 9, local)
+            for name in PARTNERS
+            for family in FAMILIES
+            for local in (0, 62000)
+        ]
+        far = [PLACES["remote"].addresses[family] for family in FAMILIES]
+        wishes = [*unheard, *((ip, 9, 1, 9, 0) for ip in far), *((ip, 9, 64, 1420, 0) for ip in far)]
+        due = ["ECONNREFUSED"] * len(unheard) + ["EHOSTUNREACH"] * 2 + ["EMSGSIZE"] * 2
+        assert list(zip(wishes, bare.told("n1", *wishes), strict=True)) == list(zip(wishes, due, strict=True))
+    finally:
+        bare.lab.run(router, "ip", "link", "set", "far", "mtu", "1500")
+        bare.lab.run("n1", "sh", "-c", "ip route flush cache; ip -6 route flush cache")
+
+
+def test_a_host_that_was_asked_by_another_way_answers_by_its_uplink(bare: Cluster, state: str) -> None:
+    """A handshake, a refusal and an echo of which the switch sees the second half only."""
+    node, management = N2.addresses[4], bare.lab.node("n1").management
+    loose = "for f in /proc/sys/net/ipv4/conf/*/rp_filter; do echo {} >$f; done"
+    for name in ("n1", "n2"):
+        bare.lab.run(name, "sh", "-c", loose.format(0))
+    bare.lab.run("n2", "sh", "-c", f"ip route add {N1.addresses[4]} via {management} dev mgmt0 src {node}")
+    try:
+        good, refused = bare.lab.probe("n2", [Probe("tcp", N1.addresses[4], 8080, requests=3, timeout=6),
+                                              Probe("tcp", N1.addresses[4], 9, timeout=6)])  # fmt: skip
+        assert (good.error, good.seen_as) == ("", node)
+        assert refused.error == "ECONNREFUSED"
+        said = bare.lab.run("n2", "ping", "-c3", "-i0.2", "-W3", N1.addresses[4], check=False).stdout
+        assert " 0% packet loss" in said or " 2 received" in said, said
+    finally:
+        bare.lab.run("n2", "ip", "route", "delete", N1.addresses[4])
+        for name in ("n1", "n2"):
+            bare.lab.run(name, "sh", "-c", loose.format(1))
+
+
+def test_a_tunnel_of_our_kind_is_the_hosts_where_we_have_none(bare: Cluster, state: str) -> None:
+    """Open vSwitch takes the port for itself as long as it has tun0, so that goes first."""
+    if state.startswith("encap"):
+        pytest.skip("there the port is ours")
+    bare.lab.vsctl("n1", "del-port", "br0", "tun0")
+    server = bare.lab.echo("n1", "geneve", udp=[6081])
+    client = bare.lab.echo("outside", "geneve", udp=[6081])
+    try:
+        for place, target in (("outside", N1.addresses), ("n1", OUTSIDE["outside"].addresses)):
+            wishes = [Probe("udp", ip, 6081, tries=3) for ip in target.values()]
+            assert [answer.error for answer in bare.lab.probe(place, wishes)] == ["", ""], place
+    finally:
+        bare.lab.stop(server)
+        bare.lab.stop(client)
+        bare.lab.vsctl("n1", "add-port", "br0", "tun0", "--", "set", "interface", "tun0", "type=geneve",
+                       "options:remote_ip=flow", "options:key=flow", "ofport_request=3")  # fmt: skip
