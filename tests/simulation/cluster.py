@@ -1,7 +1,7 @@
 """The flows of every switch of the world of tests/ovs, compiled in one process: no switch, no controller, no lab."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -49,17 +49,23 @@ def settings_of(given: Mapping[str, Any]) -> Settings:
 
 
 @lru_cache(maxsize=8)
-def in_state(state: State) -> Cluster:
-    """The world in a state of the generated table."""
+def in_state(state: State, found: frozenset[str] = frozenset(world.NODES)) -> Cluster:
+    """The world in a state of the generated table. `found`: nodes that ARP has found, where it is asked."""
     more = states.LABS[state.tunnel].get("unmasqueraded", ())
     options = Options(tunnel=state.tunnel, unmasqueraded=tuple(more))
-    return compiled(world.everything(), settings_of(state.settings), options, peers=state.peers, routers=state.routers)
+    asked = found if state.peers == "neighbor" else frozenset()
+    return compiled(world.everything(), settings_of(state.settings), options, found=asked, routers=state.routers)
 
 
 def compiled(
-    objects: Iterable[Object], settings: Settings, options: Options, *, peers: str = "annotation", routers: bool = True
+    objects: Iterable[Object],
+    settings: Settings,
+    options: Options,
+    *,
+    found: Collection[str] = (),
+    routers: bool = True,
 ) -> Cluster:
-    """`peers`: "neighbor" when ARP has found all of them. `routers`: whether it has found those."""
+    """`found`: nodes whose MAC ARP has found. `routers`: whether it has found theirs."""
     objects = list(objects)
     laid = plan("simulated", lab_manifests.facts(iter(objects)), options=options)
     with TemporaryDirectory() as directory:
@@ -74,7 +80,7 @@ def compiled(
         for name, number in ports[node.name].items():
             mac = node.gateway_mac if name == "gw0" else node.mac
             changes.append(Change(Kind.PORT, port_key(node.name, name), Port(number, parse_mac(mac))))
-        if peers == "neighbor":
+        if node.name in found:
             changes.append(Change(Kind.NEIGHBOR, neighbor_key(node.name), Neighbor(parse_mac(node.mac))))
         if routers:
             mac = laid.segments[node.segment].router_macs[0]

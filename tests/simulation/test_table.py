@@ -34,7 +34,7 @@ def network(state: State) -> Network:
     return Network(cluster.in_state(state))
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def wires(network: Network, state: State) -> Iterator[None]:
     """What was on the segments while a test ran: nobody's frames but their sender's, nothing naked in `encap`."""
     network.wires.log = []
@@ -87,6 +87,7 @@ def told(problems: list[str], of: int) -> str:
     return f"{len(problems)} of {of}:\n" + "\n".join(problems[:40])
 
 
+@pytest.mark.usefixtures("wires")
 def test_every_pair_of_pods_hosts_and_clients_outside_talks(network: Network, state: State) -> None:
     cells = test_table.plain_cells()
     problems = []
@@ -98,6 +99,7 @@ def test_every_pair_of_pods_hosts_and_clients_outside_talks(network: Network, st
     assert not problems, told(problems, len(cells))
 
 
+@pytest.mark.usefixtures("wires")
 def test_every_pair_is_pinged_once_and_by_the_right_number_of_hops(network: Network, state: State) -> None:
     problems = []
     wishes = [
@@ -115,6 +117,7 @@ def test_every_pair_is_pinged_once_and_by_the_right_number_of_hops(network: Netw
     assert not problems, told(problems, len(wishes))
 
 
+@pytest.mark.usefixtures("wires")
 def test_every_client_reaches_every_endpoint_of_every_service(network: Network, state: State) -> None:
     problems, asked = [], 0
     for cell in test_table.service_cells():
@@ -131,3 +134,12 @@ def test_every_client_reaches_every_endpoint_of_every_service(network: Network, 
         if answered != names:
             problems.append(f"{cell}: only {answered} of {set(names)} were chosen")
     assert not problems, told(problems, asked)
+
+
+@pytest.mark.parametrize("found", ["n1", "n2", "n1 n3", "n2 n4"])
+@pytest.mark.parametrize("routers", [True, False], ids=["routers known", "routers unknown"])
+def test_every_pair_talks_while_some_macs_are_known(found: str, routers: bool) -> None:
+    """One way straight, the other by gw0 and the host; no connection minds."""
+    state = State("some known", peers="neighbor", routers=routers)
+    network = Network(cluster.in_state(state, frozenset(found.split())))
+    test_every_pair_of_pods_hosts_and_clients_outside_talks(network, state)
