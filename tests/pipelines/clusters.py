@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pipelines.addresses import Cidr, Ip, parse_cidr, parse_ip, pod_port_name
 from pipelines.model import (
     Change,
+    EgressMode,
     Endpoint,
     EndpointPort,
     EndpointSlice,
@@ -20,16 +21,24 @@ from pipelines.model import (
     Invalid,
     Kind,
     MacSource,
+    Neighbor,
     Node,
     Pod,
+    Policy,
     Port,
     Problem,
     Protocol,
+    ReplyPath,
+    Served,
     Service,
     ServiceCidr,
     ServicePort,
     Settings,
+    TrafficMode,
+    Tunnel,
+    neighbor_key,
     port_key,
+    router_evidence_key,
 )
 from tests.pipelines.objects import LOCAL_NUMBER, interface
 
@@ -50,7 +59,13 @@ POD_IPS = {
 CLUSTER_IPS = {4: ("10.96.0.10", "10.96.0.11", "198.51.100.1"), 6: ("fd00:96::10", "fd00:96::11")}
 SERVICE_CIDRS = ("10.96.0.0/16", "10.96.0.0/24", "fd00:96::/112", "10.96.0.10/32", "10.10.1.0/24")
 OUTSIDE = ("198.51.100.7", "192.168.77.101", "192.168.77.102")
-PORT_NUMBERS = {"eth1": 1, "gw0": 2} | {pod_port_name("default", name): 10 + at for at, name in enumerate(PODS)}
+NEXT_HOPS = ("192.168.77.1", "192.168.77.2", "192.168.77.102", "fe80::1", "fd00:77::1")
+EXTERNAL_IPS = {4: ("192.0.2.10", "10.96.0.10", "192.168.77.101"), 6: ("2001:db8::10", "fd00:77::101")}
+CLIENTS = ("0.0.0.0/0", "203.0.113.0/24", "10.10.0.0/16", "fd00:203::/64")
+MTUS = (None, None, 1500, 1400, 9000)
+PORT_NUMBERS = {"eth1": 1, "gw0": 2, "tun0": 3} | {
+    pod_port_name("default", name): 10 + at for at, name in enumerate(PODS)
+}
 PORT_NAMES = (*PORT_NUMBERS, "LOCAL")
 
 
@@ -61,9 +76,15 @@ def _one_per_family(texts: dict[int, tuple[str, ...]]) -> st.SearchStrategy[tupl
 
 
 def _pod_cidrs() -> st.SearchStrategy[tuple[Cidr, ...]]:
+    """One, one of each family, none; or several in any order."""
     four = st.sampled_from(POD_CIDRS[4]).map(parse_cidr)
     six = st.sampled_from(POD_CIDRS[6]).map(parse_cidr)
-    return st.one_of(four.map(lambda cidr: (cidr,)), st.tuples(four, six), st.just(()))
+    several = st.lists(st.one_of(four, six), max_size=3, unique=True).map(tuple)
+    return st.one_of(four.map(lambda cidr: (cidr,)), st.tuples(four, six), several, st.just(()))
+
+
+def _some(texts: Iterable[str], most: int = 2) -> st.SearchStrategy[tuple[Cidr, ...]]:
+    return st.lists(st.sampled_from([*texts]).map(parse_cidr), max_size=most, unique=True).map(tuple)
 
 
 def _problems(kind: Kind, key: str) -> st.SearchStrategy[tuple[Problem, ...]]:
@@ -95,6 +116,8 @@ def nodes(name: str) -> st.SearchStrategy[Change]:
         mac=st.sampled_from((None, *MACS)),
         datapath_id=st.sampled_from((None, 1, 2, 3)),
         uplink=st.sampled_from((None, "eth1", "eth1")),
+        gateways=st.lists(st.sampled_from(NEXT_HOPS).map(parse_ip), max_size=3, unique=True).map(tuple),
+        mtu=st.sampled_from(MTUS),
         zone=st.sampled_from(("", "east", "west")),
         problems=_problems(Kind.NODE, name),
     )
@@ -109,6 +132,7 @@ def pods(name: str) -> st.SearchStrategy[Change]:
         created=st.sampled_from(AGES),
         node=st.sampled_from((*NODES, "")),
         ips=_one_per_family(POD_IPS),
+        mtu=st.sampled_from(MTUS),
     )
     return _change(Kind.POD, name, value)
 
@@ -119,6 +143,7 @@ def services(name: str) -> st.SearchStrategy[Change]:
         name=st.sampled_from(("", "http", "dns")),
         protocol=st.sampled_from(Protocol),
         port=st.sampled_from((53, 80)),
+        node_port=st.sampled_from((0, 30053, 30080)),
     )
     value = st.builds(
         Service,
@@ -126,7 +151,14 @@ def services(name: str) -> st.SearchStrategy[Change]:
         name=st.just(name),
         created=st.sampled_from(AGES),
         cluster_ips=_one_per_family(CLUSTER_IPS),
+        external_ips=_one_per_family(EXTERNAL_IPS),
+        load_balancer_ips=_one_per_family(EXTERNAL_IPS),
         ports=st.lists(port, max_size=3, unique_by=(lambda at: at.name, lambda at: (at.protocol, at.port))).map(tuple),
+        internal_policy=st.sampled_from(Policy),
+        external_policy=st.sampled_from(Policy),
+        affinity=st.sampled_from((0, 0, 10800)),
+        source_ranges=_some(CLIENTS),
+        health_check_port=st.sampled_from((0, 32000)),
     )
     return _change(Kind.SERVICE, name, value)
 
@@ -140,6 +172,8 @@ def slices(name: str) -> st.SearchStrategy[Change]:
         serving=st.booleans(),
         terminating=st.booleans(),
         node=st.sampled_from((*NODES, "")),
+        for_zones=st.sampled_from(((), ("east",), ("east", "west"))),
+        for_nodes=st.sampled_from(((), ("n1",))),
     )
     port = st.builds(
         EndpointPort,
@@ -159,16 +193,28 @@ def slices(name: str) -> st.SearchStrategy[Change]:
 
 
 def service_cidrs(name: str) -> st.SearchStrategy[Change]:
-    cidrs = st.lists(st.sampled_from(SERVICE_CIDRS).map(parse_cidr), max_size=2, unique=True).map(tuple)
-    return _change(Kind.SERVICE_CIDR, name, st.builds(ServiceCidr, name=st.just(name), cidrs=cidrs))
+    value = st.builds(ServiceCidr, name=st.just(name), created=st.sampled_from(AGES), cidrs=_some(SERVICE_CIDRS))
+    return _change(Kind.SERVICE_CIDR, name, value)
 
 
 def operators() -> st.SearchStrategy[Change]:
     value = st.builds(
         Settings,
-        service_cidrs=st.lists(st.sampled_from(SERVICE_CIDRS).map(parse_cidr), max_size=1).map(tuple),
+        service_cidrs=_some(SERVICE_CIDRS, 1),
         mac_sources=st.lists(st.sampled_from(MacSource), unique=True).map(tuple),
+        ask_routers=st.booleans(),
+        traffic_mode=st.sampled_from(TrafficMode),
+        tunnel=st.sampled_from(Tunnel),
+        egress=st.sampled_from(EgressMode),
+        no_masquerade=_some(("203.0.113.0/24", "10.0.0.0/8", "fd00:203::/64"), 1),
+        uplink_mtu=st.sampled_from((1500, 9000)),
+        reply_path=st.sampled_from(ReplyPath),
+        reply_limit=st.sampled_from((0, 4000)),
         virtual_ip4=st.sampled_from(("169.254.0.253", "169.254.9.9")).map(parse_ip),
+        services=st.sampled_from(Served),
+        node_port_addresses=_some(("192.168.77.0/24", "fd00:77::/64"), 1),
+        source_ranges_everywhere=st.booleans(),
+        source_complete=st.booleans(),
         endpoints_per_service_port=st.sampled_from((1, 2, 1000)),
     )
     return st.one_of(value, st.none()).map(lambda chosen: Change(Kind.SETTINGS, "", chosen))
@@ -187,8 +233,19 @@ def ports() -> st.SearchStrategy[Change]:
 
 
 def neighbors() -> st.SearchStrategy[Change]:
-    value = st.one_of(st.none(), st.sampled_from(MACS[1:3]).map(Evidence))
-    return st.builds(lambda on, found: Change(Kind.EVIDENCE, on, found), st.sampled_from(NODES), value)
+    """What answered for a node, or for what a node may use as next hop."""
+    asked = st.sampled_from((None, *NEXT_HOPS)).map(lambda text: parse_ip(text) if text else None)
+    value = st.one_of(st.none(), st.builds(Neighbor, mac=st.sampled_from(MACS), reachable=st.booleans()))
+    key = st.builds(neighbor_key, st.sampled_from(NODES), asked)
+    return st.builds(lambda at, found: Change(Kind.NEIGHBOR, at, found), key, value)
+
+
+def evidence() -> st.SearchStrategy[Change]:
+    """What read-back showed of a node's uplink, or of a node's router."""
+    value = st.one_of(st.none(), st.builds(Evidence, mac=st.sampled_from(MACS[1:3]), asked=st.booleans()))
+    routers = st.builds(router_evidence_key, st.sampled_from(NODES), st.sampled_from((4, 6)))
+    key = st.one_of(st.sampled_from(NODES), routers)
+    return st.builds(lambda at, found: Change(Kind.EVIDENCE, at, found), key, value)
 
 
 CHANGES: dict[str, st.SearchStrategy[Change]] = {
@@ -198,7 +255,8 @@ CHANGES: dict[str, st.SearchStrategy[Change]] = {
     "services": st.sampled_from(SERVICES).flatmap(services),
     "slices": st.sampled_from(("one", "two", "three")).flatmap(slices),
     "ranges": st.sampled_from(("kubernetes", "more")).flatmap(service_cidrs),
-    "evidence": neighbors(),
+    "neighbors": neighbors(),
+    "evidence": evidence(),
     "settings": operators(),
 }
 
