@@ -12,6 +12,7 @@ COMMANDS = {
     "run": "apps.commands.run:run",
     "check": "apps.commands.check:check",
     "compile": "apps.commands.compile:compile_",
+    "trace": "apps.commands.trace:trace",
     "status": "apps.commands.live:status",
     "nodes": "apps.commands.nodes:nodes",
     "pods": "apps.commands.nodes:pods",

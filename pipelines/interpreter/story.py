@@ -4,7 +4,7 @@ classify: priority=150,in_port=10 (→ n1)
     ENTERED_BY: NONE → POD
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import IntEnum
 
 from pipelines import fields as f
@@ -90,22 +90,29 @@ def flow_words(flow: Flow | None) -> str:
     return f"priority={flow.priority}{',' if match else ''}{match} actions={actions_text(flow.actions)}"
 
 
-def tell(outcome: Outcome) -> Iterator[str]:
-    """The way, line by line, then what came of it."""
+def port_number(port: int) -> str:
+    return f"port {value_text(f.IN_PORT, port)}"
+
+
+def tell(
+    outcome: Outcome, why: Callable[[Flow], str] = lambda flow: "", port_name: Callable[[int], str] = port_number
+) -> Iterator[str]:
+    """The way, line by line, then what came of it. `why`: what a flow is there for, if that is to be told."""
     for step in outcome.trace:
         indent = "    " * step.depth
         if step.action is None:
-            yield f"{indent}{table_name(step.table)}: {flow_words(step.flow)}"
+            reason = "" if step.flow is None else why(step.flow)
+            yield f"{indent}{table_name(step.table)}: {flow_words(step.flow)}{reason and f'  # {reason}'}"
             continue
         for name, before, after in changes(step):
             said = f"ct(zone={step.action.zone}): " if isinstance(step.action, Ct) else ""
             yield f"{indent}    {said}{name}: {before} → {after}"
-    yield from result(outcome)
+    yield from result(outcome, port_name)
 
 
-def result(outcome: Outcome) -> Iterator[str]:
+def result(outcome: Outcome, port_name: Callable[[int], str] = port_number) -> Iterator[str]:
     for port, packet in outcome.sent:
-        yield f"out by port {value_text(f.IN_PORT, port)}: {packet_text(packet)}"
+        yield f"out by {port_name(port)}: {packet_text(packet)}"
     for message in outcome.to_controller:
         why = "hop limit used up" if message.reason == "ttl" else table_name(message.flow.table)
         yield f"to the controller ({why}): {packet_text(message.packet)}"

@@ -1,0 +1,106 @@
+"""`signalbox trace`: where a packet goes, by which flows, and a word about what was asked wrongly."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from apps import packet_words
+from apps.cli import signalbox
+from pipelines import fields as f
+from tests.apps.stub import DEMO
+
+TO_SERVICE = "tcp,10.10.1.10:40000→10.96.0.80:80"
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(signalbox, ["trace", str(DEMO), "--node", "n1", *map(str, arguments)])
+
+
+def told(*arguments: object) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(run("--output", "json", *arguments).stdout)
+    return found
+
+
+def test_a_service_is_translated_to_the_endpoint_that_was_chosen() -> None:
+    ends = set()
+    for choice in (1, 2):
+        out = told("--in", "pod:default/a", "--choice", choice, TO_SERVICE)["out"]
+        assert len(out) == 1
+        assert out[0]["packet"]["tcp_dst"] == "8080"
+        ends.add((out[0]["port"], out[0]["packet"]["nw_dst"]))
+    assert len(ends) == 2
+    assert ("eth1", "10.10.2.20") in ends
+
+
+def test_the_answer_finds_its_way_back_translated() -> None:
+    answers = told("--in", "pod:default/a", "--choice", 2, "--reply", TO_SERVICE)["answers"]
+    out = [(sent["port"], sent["packet"]["nw_src"], sent["packet"]["tcp_src"]) for sent in answers[0]["out"]]
+    assert out == [("pod:default/a", "10.96.0.80", "80")]
+
+
+def test_every_step_names_its_flow_and_what_that_is_there_for() -> None:
+    steps = told("--in", "pod:default/a", TO_SERVICE)["steps"]
+    assert steps[0]["table"] == "classify"
+    assert (steps[0]["feature"], steps[0]["object"]) == ("classify.pod", "default/a")
+    assert {"field": "ENTERED_BY", "from": "NONE", "to": "POD"} in steps[0]["changes"]
+    assert all(step["flow"] and step["feature"] for step in steps)
+
+
+def test_people_are_told_line_by_line() -> None:
+    lines = run("--in", "pod:default/a", "--reply", TO_SERVICE).stdout.splitlines()
+    assert lines[0].startswith("by pod:default/a: ")
+    assert lines[1].startswith("classify: ")
+    assert lines[1].endswith("  # classify.pod default/a")
+    assert "The answer:" in lines
+    assert lines[-1].startswith("out by pod:default/a: ")
+
+
+def test_what_no_service_takes_goes_to_the_controller() -> None:
+    found = told("--in", "pod:default/a", "tcp,10.10.1.10→10.96.0.80:81")
+    assert found["out"] == []
+    assert found["to_controller"][0]["tcp_dst"] == "81"
+
+
+def test_what_is_dropped_says_so() -> None:
+    spoofed = run("--in", "pod:default/a", "udp,10.10.1.99:1→10.10.2.10:2")
+    assert spoofed.exit_code == 0
+    assert spoofed.stdout.splitlines()[-1] == "dropped"
+
+
+def test_a_tunnel_takes_only_from_nodes(tmp_path: Path) -> None:
+    config = tmp_path / "signalbox.yaml"
+    config.write_text("traffic_mode: encap\n")
+    packet = "icmp,10.10.2.10->10.10.1.10"
+    taken = told("--config", config, "--in", "tunnel:192.168.77.102", packet)
+    assert [sent["port"] for sent in taken["out"]] == ["pod:default/a"]
+    assert told("--config", config, "--in", "tunnel:203.0.113.5", packet)["out"] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("--in", "pod:default/nobody", TO_SERVICE), "no such port on this node"),
+        (("--in", "tunnel:192.168.77.102", TO_SERVICE), "no such port on this node"),
+        (("--in", "uplink:1", TO_SERVICE), "no such port on this node"),
+        (("--in", "host", "10.10.1.10→10.96.0.80"), "is not of the form"),
+        (("--in", "host", "gre,10.10.1.10→10.96.0.80"), "'gre' is none of tcp, udp, sctp, icmp"),
+        (("--in", "host", "tcp,10.10.1.10→10.96.0.80"), "needs a destination port"),
+        (("--in", "host", "tcp,10.10.1.10→10.96.0.80:99999"), "'99999' is not a port number"),
+        (("--in", "host", "tcp,10.10.1.10→[fd00:96::80]:80"), "of two families"),
+        (("--in", "host", "icmp,10.10.1.10:1→10.96.0.80"), "icmp has no ports"),
+        (("--in", "host", "--src-mac", "1:2", TO_SERVICE), "'1:2' is not a MAC address"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_words(arguments: tuple[str, ...], reason: str) -> None:
+    asked = run(*arguments)
+    assert asked.exit_code == 1
+    assert reason in asked.stderr
+
+
+def test_ipv6_ends_with_and_without_a_port() -> None:
+    packet = packet_words.parse("udp, fd00:10:1::10 → [fd00:96::80]:53")
+    assert (packet[f.UDP_SRC], packet[f.UDP_DST]) == (packet_words.FIRST_PORT, 53)
+    assert packet.family == 6
