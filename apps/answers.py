@@ -1,4 +1,4 @@
-"""What REST and the command answer about services, switches and the whole: pure functions from facts to plain values.
+"""What REST and the command answer about switches and the whole: pure functions from facts to plain values.
 
 They know neither Ryu nor HTTP. Lists may be long, so they are generators: whoever sends them lets others run
 between two rows. Addresses, MACs and datapath ids are text, as in Kubernetes and in Open vSwitch.
@@ -11,10 +11,7 @@ from typing import Any
 import msgspec
 
 from k8s_bridge.source import SourceStatus
-from pipelines.addresses import Ip
-from pipelines.derived import Derived, Frontend, service_port_key, tuple_key
-from pipelines.model import Kind, Problem, Protocol, Service, ServicePort, Settings, TrafficMode
-from pipelines.view import Facts
+from pipelines.model import Kind, Problem, Settings, TrafficMode
 
 Row = dict[str, Any]
 Pause = Callable[[], None]
@@ -39,59 +36,6 @@ def by_object(found: Iterable[Problem], kind: Kind) -> dict[str, list[Row]]:
         if problem.kind == kind:
             sorted_out.setdefault(problem.key, []).append({"field": problem.field, "reason": problem.reason})
     return sorted_out
-
-
-# --- services -----------------------------------------------------------------------------------------------------
-
-
-def services(facts: Facts, found: Iterable[Problem]) -> Iterator[Row]:
-    wrong = by_object(found, Kind.SERVICE)
-    known = facts.peek(Kind.SERVICE)
-    for key in sorted(known.keys() | wrong.keys()):
-        if key in known:
-            yield service(key, known[key], facts, wrong.get(key, []))
-        else:
-            yield {"name": key, "state": UNUSABLE, "frontends": [], "problems": wrong[key]}
-
-
-def service(key: str, value: Service, facts: Facts, wrong: list[Row]) -> Row:
-    """`state` is that of its worst address and port."""
-    frontends = [frontend(key, ip, port, facts) for ip in value.cluster_ips for port in value.ports]
-    states = {front["state"] for front in frontends}
-    worst = next((state for state in ("conflict", "not supported", "no endpoints") if state in states), "served")
-    return {
-        "name": key,
-        "state": worst if frontends else "no address",
-        "frontends": frontends,
-        "problems": wrong,
-    }
-
-
-def frontend(key: str, ip: Ip, port: ServicePort, facts: Facts) -> Row:
-    at = service_port_key(key, port.name, port.protocol, ip.family)
-    holder: Frontend | None = facts.peek(Derived.FRONTEND).get(tuple_key(ip, port.protocol, port.port))
-    backends = facts.peek(Derived.SERVICE_PORT).get(at)
-    endpoints = [{"address": str(one.ip), "port": one.port} for one in backends.targets] if backends else []
-    reason = ""
-    if port.protocol is Protocol.SCTP:
-        state, reason = "not supported", "SCTP is not served yet"
-    elif holder is None:
-        state, reason = "no endpoints", "not compiled yet"
-    elif holder.service != key:
-        state, reason = "conflict", f"the address and port belong to the older Service {holder.service}"
-    else:
-        state = "served" if endpoints else "no endpoints"
-        reason = "" if endpoints else "new connections are refused"
-    return {
-        "address": str(ip),
-        "port": port.port,
-        "port_name": port.name,
-        "protocol": port.protocol.value,
-        "state": state,
-        "reason": reason,
-        "group": facts.peek(Derived.GROUP_ID).get(at) if endpoints else None,
-        "endpoints": endpoints,
-    }
 
 
 # --- switches -----------------------------------------------------------------------------------------------------

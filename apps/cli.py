@@ -16,7 +16,7 @@ COMMANDS = {
     "status": "apps.commands.live:status",
     "nodes": "apps.commands.nodes:nodes",
     "pods": "apps.commands.nodes:pods",
-    "services": "apps.commands.live:services",
+    "services": "apps.commands.services:services",
     "flows": "apps.commands.live:flows",
     "diff": "apps.commands.live:diff",
     "confirm": "apps.commands.orders:confirm",

@@ -6,7 +6,8 @@ from typing import Any, get_type_hints
 import msgspec
 from msgspec import Struct, inspect
 
-from apps.settings import NESTED, Config, choices
+from apps.settings import NESTED, Config
+from apps.settings_file import choices
 
 HEAD = """\
 <!-- Made by `signalbox docs configuration` (`make docs`); edit apps/settings.py instead. -->

@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from apps import answers, flow_rows, metrics, node_rows, pod_rows
+from apps import answers, flow_rows, metrics, node_rows, pod_rows, service_rows
 from controller.connection import ConnectionLost, Refused, TimedOut
 from controller.release import NotReleased
 from pipelines.derived import Derived
@@ -30,6 +30,7 @@ PIECE = 1 << 15  # bytes of a list that leave at once
 Query = dict[str, str]
 _NO_TURN = nullcontext()
 _DATAPATH = "(?P<datapath_id>[^/]+)"
+_SERVICE = "/v1/services/(?P<namespace>[^/]+)/(?P<name>[^/]+)"
 _SHOWN = re.compile(r"\(\?P<(\w+)>[^)]*\)")  # a part of a path, as the index shows it
 
 
@@ -84,6 +85,10 @@ class Rest:
             Resource("GET", "/v1/nodes/(?P<name>[^/]+)", (), self._node, "a node, and its way to each other node"),
             Resource("GET", "/v1/pods", ("node", "mtu"), self._pods, "pods; mtu=wrong: those too large for their node"),
             Resource("GET", "/v1/services", (), self._services, "services, their addresses and endpoints"),
+            Resource("GET", _SERVICE, ("node",), self._service, "a service; node=NAME: what clients there may get"),
+            Resource(
+                "GET", "/v1/healthchecks", (), self._health_checks, "healthCheckNodePorts, as nodes should answer"
+            ),
             Resource("GET", "/v1/switches", (), self._switches, "connected switches"),
             Resource(
                 "GET",
@@ -219,7 +224,28 @@ class Rest:
     def _services(self, query: Query) -> Answer:
         del query
         fabric = self._fabric
-        return self._list(answers.services(fabric.compiler.facts, fabric.problems()))
+        return self._list(service_rows.services(fabric.compiler.facts, fabric.problems(), self._pauses()))
+
+    def _service(self, query: Query, namespace: str, name: str) -> Answer:
+        fabric = self._fabric
+        facts, key = fabric.compiler.facts, f"{namespace}/{name}"
+        with self._turn:
+            wrong = answers.by_object(fabric.problems(), Kind.SERVICE).get(key, [])
+            value = facts.peek(Kind.SERVICE).get(key)
+            if value is None:
+                raise Wrong(404, f"there is no Service {key} that is served" if not wrong else wrong[0]["reason"])
+            slices = service_rows.slices_by_service(facts, self._pauses()).get(key, ())
+            row = service_rows.service(key, value, facts, wrong, slices)
+            if "node" in query:
+                node = facts.peek(Kind.NODE).get(query["node"])
+                if node is None:
+                    raise Wrong(400, f"no Node {query['node']} is known", "node")
+                row["on_node"] = list(service_rows.on_node(key, value, node, facts))
+        return _json(row)
+
+    def _health_checks(self, query: Query) -> Answer:
+        del query
+        return self._list(service_rows.health_checks(self._fabric.compiler.facts, self._pauses()))
 
     # --- switches -------------------------------------------------------------------------------------------------
 

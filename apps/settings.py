@@ -9,15 +9,17 @@ it, and docs/configuration.md is made from that.
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
 
 from apps import forms
-from k8s_bridge.documents import BrokenFile, documents
+from apps.settings_file import ConfigError as ConfigError  # noqa: PLC0414  (callers know it from here)
+from apps.settings_file import anchored, converted, place, read
 from pipelines.addresses import BITS, Cidr, parse_cidr, parse_ip
-from pipelines.model import EgressMode, MacSource, ReplyPath, Settings, TrafficMode, Tunnel
+from pipelines.derived import GROUP_SIZE
+from pipelines.model import EgressMode, MacSource, ReplyPath, Served, Settings, TrafficMode, Tunnel
 
 if TYPE_CHECKING:
     from controller.settings import SwitchSettings
@@ -32,15 +34,6 @@ Seconds = Annotated[float, Meta(gt=0)]
 
 def _means(words: str) -> Meta:
     return Meta(description=words)
-
-
-class ConfigError(Exception):
-    """`problems`: one line for each thing that is wrong, "KEY: REASON". `origin`: the file, with the line if known."""
-
-    def __init__(self, problems: list[str], origin: str = "") -> None:
-        self.problems = problems
-        self.origin = origin
-        super().__init__("\n".join(f"{origin}: {problem}" if origin else problem for problem in problems))
 
 
 class Tls(Struct, frozen=True, forbid_unknown_fields=True):
@@ -161,7 +154,28 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
         Meta(ge=0, le=1_000_000),
         _means("Most such flows of one family on one switch; further clients are served as with `label`. 0: no limit."),
     ] = DEFAULTS.reply_limit
+    services: Annotated[
+        Served,
+        _means(
+            "Which services the switches serve, to live beside another service proxy while a cluster moves: `all`; "
+            "`cluster-ip`, and leave NodePorts, load balancer addresses and external IPs to the other; `off`."
+        ),
+    ] = DEFAULTS.services
     service_cidrs: Annotated[tuple[str, ...], _means("Ranges of ClusterIPs, beside those of ServiceCIDR objects.")] = ()
+    node_port_addresses: Annotated[
+        tuple[str, ...],
+        _means(
+            "Prefixes: NodePorts are served on the node addresses in them. Without any on all addresses of nodes; "
+            "where only one family is named, on none of the other."
+        ),
+    ] = ()
+    source_ranges_everywhere: Annotated[
+        bool,
+        _means(
+            "A service's `loadBalancerSourceRanges` hold for its external IPs and NodePorts too, and not only for the "
+            "addresses of its load balancer."
+        ),
+    ] = DEFAULTS.source_ranges_everywhere
     virtual_ip4: Annotated[
         str, _means("IPv4 address that a pod sees as its peer when a service leads it to itself. Not used elsewhere.")
     ] = str(DEFAULTS.virtual_ip4)
@@ -169,7 +183,10 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     endpoints_per_service_port: Annotated[
         int,
         Meta(ge=1, le=DEFAULTS.endpoints_per_service_port),
-        _means("Most endpoints that one service port uses, lowest addresses first; more are reported."),
+        _means(
+            f"Most endpoints that one service port uses in one family, lowest addresses first; more are reported. "
+            f"Above {GROUP_SIZE} the choice is divided among several groups."
+        ),
     ] = DEFAULTS.endpoints_per_service_port
     audit_interval: Annotated[
         float, Meta(ge=0), _means("Seconds between two comparisons of a switch with what it should hold; 0: never.")
@@ -211,6 +228,9 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
             reply_idle_timeout=self.reply_idle_timeout,
             reply_hard_timeout=self.reply_hard_timeout,
             reply_limit=self.reply_limit,
+            services=self.services,
+            node_port_addresses=tuple(parse_cidr(text) for text in self.node_port_addresses),
+            source_ranges_everywhere=self.source_ranges_everywhere,
             virtual_ip4=parse_ip(self.virtual_ip4),
             virtual_ip6=parse_ip(self.virtual_ip6),
             endpoints_per_service_port=self.endpoints_per_service_port,
@@ -244,12 +264,12 @@ def load(path: Path | str | None = None, overrides: Mapping[str, Any] | None = N
 
     Raises ConfigError with everything that is wrong. Relative paths in the file start at the file's folder.
     """
-    raw = {} if path is None else _anchored(_read(Path(path)), Path(path).parent)
+    raw = {} if path is None else anchored(read(Path(path)), Path(path).parent)
     for key, value in (overrides or {}).items():
         if value is not None:
-            _place(raw, key.split("."), value)
+            place(raw, key.split("."), value)
     problems: list[str] = []
-    values = _converted(Config, raw, "", problems)
+    values = converted(Config, raw, problems, NESTED)
     if not raw.get("source"):
         problems.append(
             "source: required: a directory of manifests, kubeconfig:FILE or in-cluster, here or by --source"
@@ -273,82 +293,6 @@ def current() -> Config:
     return load(path or None, msgspec.json.decode(options, type=dict[str, Any]) if options else None)
 
 
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        found = list(documents(path.name, path.read_bytes()))
-    except OSError as error:
-        raise ConfigError([f"cannot be read: {error.strerror}"], str(path)) from error
-    except BrokenFile as error:
-        raise ConfigError([error.reason], f"{path}:{error.line}" if error.line else str(path)) from error
-    if len(found) > 1:
-        raise ConfigError(["holds more than one document"], f"{path}:{found[1].line}")
-    content = found[0].content if found else {}
-    if not isinstance(content, dict):
-        raise ConfigError([f"expected keys with values, got {type(content).__name__}"], str(path))
-    return content
-
-
-def _anchored(raw: dict[str, Any], folder: Path) -> dict[str, Any]:
-    source = raw.get("source")
-    if isinstance(source, str) and source not in ("", "in-cluster"):
-        scheme = forms.KUBECONFIG if source.startswith(forms.KUBECONFIG) else ""
-        raw["source"] = scheme + str(folder / source.removeprefix(scheme))
-    if isinstance(raw.get("tls"), dict):
-        raw["tls"] = {key: str(folder / name) if isinstance(name, str) else name for key, name in raw["tls"].items()}
-    return raw
-
-
-def _place(raw: dict[str, Any], path: list[str], value: Any) -> None:
-    for name in path[:-1]:
-        inner = raw.get(name)
-        raw[name] = dict(inner) if isinstance(inner, dict) else {}
-        raw = raw[name]
-    raw[path[-1]] = value
-
-
-def _converted(struct: type[Struct], raw: Mapping[Any, Any], prefix: str, problems: list[str]) -> dict[str, Any]:
-    """The arguments of `struct` that `raw` gives, each converted by itself."""
-    types = get_type_hints(struct, include_extras=True)
-    values = {}
-    for key, value in raw.items():
-        if key not in types:
-            problems.append(f"unknown key `{prefix}{key}`; known: {', '.join(prefix + name for name in types)}")
-            continue
-        inner = NESTED.get(key) if struct is Config else None
-        if inner is not None and isinstance(value, dict):
-            before = len(problems)
-            arguments = _converted(inner, value, f"{prefix}{key}.", problems)
-            required = [field.name for field in msgspec.structs.fields(inner) if field.required]
-            problems += (f"{prefix}{key}.{name}: required" for name in required if name not in value)
-            if len(problems) == before:
-                values[key] = inner(**arguments)
-            continue
-        try:
-            values[key] = msgspec.convert(value, types[key])
-        except msgspec.ValidationError as error:
-            problems.append(f"{prefix}{key}{_reason(error, types[key])}")
-    return values
-
-
-def _reason(error: msgspec.ValidationError, wanted: Any) -> str:
-    """`[PLACE]: REASON` from msgspec's "Reason - at `$[PLACE]`", with the choices where there are some."""
-    reason, _, where = str(error).partition(" - at `$")
-    known = choices(wanted)
-    if known and reason.startswith("Invalid enum value"):
-        reason += f"; choose from {', '.join(known)}"
-    return f"{where.rstrip('`')}: {reason[0].lower()}{reason[1:]}"
-
-
-def choices(wanted: Any) -> list[str]:
-    """The words that a setting of this type may hold; empty when any will do."""
-    known = msgspec.inspect.type_info(wanted)
-    while isinstance(known, msgspec.inspect.Metadata | msgspec.inspect.VarTupleType):
-        known = known.type if isinstance(known, msgspec.inspect.Metadata) else known.item_type
-    if isinstance(known, msgspec.inspect.EnumType):
-        return [one.value for one in known.cls]
-    return [str(one) for one in known.values] if isinstance(known, msgspec.inspect.LiteralType) else []
-
-
 # --- what the types do not say ----------------------------------------------------------------------------------
 
 
@@ -361,6 +305,7 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "mac_sources": forms.mac_sources,
     "no_masquerade": forms.each(parse_cidr),
     "service_cidrs": forms.each(parse_cidr),
+    "node_port_addresses": forms.each(parse_cidr),
     "snat_ports": forms.parse_ports,
     "virtual_ip4": forms.address(4),
     "virtual_ip6": forms.address(6),

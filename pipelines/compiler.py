@@ -13,12 +13,12 @@ from collections.abc import Generator, Iterable, Iterator
 from typing import Any
 
 from pipelines.claims import Claim, Rule
-from pipelines.derived import Derived
+from pipelines.derived import Derived, Frontend
 from pipelines.feature import Feature
 from pipelines.features import FEATURES
 from pipelines.ids import GroupIds
 from pipelines.model import Change, Invalid, Kind, Problem, Settings
-from pipelines.rules import CONTESTED, RULES, UNITED
+from pipelines.rules import CONTESTED, ENTRANCES, RULES, UNITED
 from pipelines.unit import EMPTY, FLEET, Member, Revision, Scope, ScopeKind, Unit, UnitChange, UnitKey
 from pipelines.view import ALL, FactId, FactKind, Facts, FleetView, NodeView, SegmentView, ZoneView
 
@@ -310,7 +310,10 @@ class Compiler:
             kind, field = CONTESTED[Derived(fact_kind)]
             holders = sorted(self._claims_by_fact[fact].items(), key=lambda held: (held[1].rank, held[0]))
             winner = holders[0][0][1]
-            for (_stage, loser), _claim in holders[1:]:
-                reason = f"{fact_kind.value} {fact_key} belongs to the older {kind} {winner}; ignored here"
+            for (_stage, loser), claim in holders[1:]:
+                thing = f"{fact_kind.value} {fact_key}"
+                if isinstance(claim.value, Frontend):
+                    field, thing = ENTRANCES[claim.value.entrance], claim.value.said
+                reason = f"{thing} belongs to the older {kind} {winner}; ignored here"
                 found.add(Problem(kind, loser, field, reason))
         return found

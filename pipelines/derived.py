@@ -132,6 +132,13 @@ class Frontend(Struct, frozen=True, gc=False):
             return f"{Entrance.NODE_PORT} IPv{self.ip.family} {self.protocol} {self.port}"
         return tuple_key(self.ip, self.protocol, self.port)
 
+    @property
+    def said(self) -> str:
+        """For people."""
+        if self.entrance is Entrance.NODE_PORT:
+            return f"{self.entrance} {self.port}/{self.protocol} of IPv{self.ip.family}"
+        return f"{self.entrance} {self.ip} port {self.port}/{self.protocol}"
+
 
 class ServiceBackends(Struct, frozen=True, gc=False):
     """The endpoints that new connections of one service port and family may get, lowest address first."""

@@ -2,7 +2,7 @@
 
 from pipelines import advice, node_rules, pod_rules, service_rules
 from pipelines.claims import Rule
-from pipelines.derived import Derived
+from pipelines.derived import Derived, Entrance
 from pipelines.model import Kind
 
 RULES = (
@@ -39,5 +39,6 @@ CONTESTED: dict[Derived, tuple[Kind, str]] = {
     Derived.UPLINK_MAC: (Kind.NODE, "uplink MAC"),
     Derived.POD_CIDR_CLAIM: (Kind.NODE, "spec.podCIDRs"),
     Derived.POD_ADDRESS: (Kind.POD, "status.podIPs"),
-    Derived.FRONTEND: (Kind.SERVICE, "spec.ports"),
+    Derived.FRONTEND: (Kind.SERVICE, "spec.ports"),  # or what ENTRANCES says
 }
+ENTRANCES = service_rules.FIELDS | {Entrance.CLUSTER_IP: "spec.ports", Entrance.NODE_PORT: "spec.ports[].nodePort"}

@@ -162,12 +162,13 @@ def node_frontends(key: str, service: Service, facts: Facts) -> Outcome:
                 if facts.get(Derived.ENDPOINT, front.key) is None:
                     claims.append(Claim(Derived.FRONTEND, front.key, front, (service.created, key)))
                 else:
-                    reason = f"{front.key} is an endpoint on Node {facts.get(Derived.NODE_ADDRESS, str(front.ip))}"
-                    problems.append(Problem(Kind.SERVICE, key, _FIELDS[front.entrance], f"{reason}; ignored here"))
+                    node = facts.get(Derived.NODE_ADDRESS, str(front.ip))
+                    reason = f"{front.said} is an endpoint on Node {node}"
+                    problems.append(Problem(Kind.SERVICE, key, FIELDS[front.entrance], f"{reason}; ignored here"))
     return Outcome(claims, problems)
 
 
-_FIELDS = {
+FIELDS = {
     Entrance.CLUSTER_IP: "spec.clusterIPs",
     Entrance.EXTERNAL_IP: "spec.externalIPs",
     Entrance.LOAD_BALANCER: "status.loadBalancer.ingress",
@@ -238,7 +239,7 @@ def _may_have(key: str, at: _Address, facts: Facts, problems: list[Problem]) -> 
     if not whose and (home := facts.pod_cidr(at.ip)):
         whose = f"in podCIDR {home.cidr} of Node {home.node}"
     if whose:
-        problems.append(Problem(Kind.SERVICE, key, _FIELDS[at.entrance], f"{at.ip} is {whose}; ignored here"))
+        problems.append(Problem(Kind.SERVICE, key, FIELDS[at.entrance], f"{at.ip} is {whose}; ignored here"))
     return not whose
 
 

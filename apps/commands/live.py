@@ -1,4 +1,4 @@
-"""What a running controller is asked: `signalbox status`, `services`, `flows`, `diff`. Nodes: see `nodes`."""
+"""What a running controller is asked: `signalbox status`, `flows`, `diff`. Nodes and services: see there."""
 
 from typing import Any
 
@@ -69,37 +69,6 @@ def _switches(rows: list[Any]) -> None:
             for row in rows
         ],
     )  # fmt: skip
-
-
-@click.command()
-@url_option
-@out.output_option
-def services(url: str, output: str) -> None:
-    """List services: their addresses, and the endpoints that are used."""
-    rows = ask(url, "/v1/services")
-    if output == "json":
-        out.as_json(rows)
-        return
-    shown = [
-        (
-            row["name"],
-            _at(front["address"], front["port"]) if front["address"] else "-",
-            front["protocol"],
-            front["state"],
-            " ".join(_at(one["address"], one["port"]) for one in front["endpoints"]) or front["reason"],
-        )
-        for row in rows
-        for front in row["frontends"] or ({**NO_FRONTEND, "state": row["state"]},)
-    ]
-    out.table(("SERVICE", "ADDRESS", "PROTOCOL", "STATE", "ENDPOINTS"), shown)
-    out.problems_of("Service", rows)
-
-
-NO_FRONTEND = {"address": "", "protocol": "-", "endpoints": (), "reason": ""}  # it is headless, or cannot be used
-
-
-def _at(address: str, port: int) -> str:
-    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 @click.command()

@@ -18,8 +18,8 @@ from apps import settings
 from apps.cli import COMMANDS, signalbox
 from apps.rest import Rest
 from controller.session import State
-from pipelines.addresses import parse_ip, parse_mac
-from pipelines.model import Change, Invalid, Kind, Neighbor, Problem, neighbor_key
+from pipelines.addresses import parse_cidr, parse_ip, parse_mac
+from pipelines.model import Change, Endpoint, Invalid, Kind, Neighbor, Policy, Problem, neighbor_key
 from tests.apps.stub import StubFabric, as_desired, session_row
 
 
@@ -164,9 +164,49 @@ def test_pods_are_a_table_with_what_they_may_send(url: str, fabric: StubFabric) 
 def test_services_are_a_table_with_endpoints(url: str) -> None:
     lines = run("services", "--url", url).stdout.splitlines()
     (line,) = [line for line in lines if "10.96.0.80:80" in line]
-    assert line.split() == ["default/web", "10.96.0.80:80", "TCP", "served", "10.10.1.20:8080", "10.10.2.20:8080",
-                            "10.10.3.20:8080"]  # fmt: skip
+    assert line.split() == ["default/web", "10.96.0.80:80", "TCP", "ClusterIP", "Cluster", "served", "10.10.1.20:8080",
+                            "10.10.2.20:8080", "10.10.3.20:8080"]  # fmt: skip
     assert any("[fd00:96::50]:80" in line for line in lines)
+
+
+def test_node_ports_and_load_balancer_addresses_have_lines_of_their_own(url: str) -> None:
+    lines = [" ".join(line.split()) for line in run("services", "--url", url).stdout.splitlines()]
+    assert any(line.startswith("default/shop 0.0.0.0:30080 TCP NodePort Cluster served") for line in lines)
+    assert any(line.startswith("default/shop [::]:30080 TCP NodePort Cluster served") for line in lines)
+    assert any(line.startswith("default/shop 192.0.2.80:80 TCP load balancer Cluster served") for line in lines)
+
+
+def test_many_endpoints_are_counted_and_not_listed(url: str, fabric: StubFabric) -> None:
+    key = "default/web-ipv4"
+    slices = fabric.compiler.facts.peek(Kind.ENDPOINT_SLICE)
+    many = tuple(Endpoint(parse_ip(f"192.0.2.{number}")) for number in range(1, 21))
+    changes = [Change(Kind.ENDPOINT_SLICE, key, replace(slices[key], endpoints=many))]
+    fabric.compiler.run(changes)
+    (line,) = [line for line in run("services", "--url", url).stdout.splitlines() if "10.96.0.80:80" in line]
+    assert line.endswith("192.0.2.8:8080 and 12 more")
+
+
+def test_one_service_shows_its_endpoints_and_what_a_node_chooses(url: str, fabric: StubFabric) -> None:
+    value = fabric.compiler.facts.peek(Kind.SERVICE)["default/web"]
+    more = {"affinity": 600, "internal_policy": Policy.LOCAL, "health_check_port": 31000}
+    ranges = (parse_cidr("198.51.100.0/24"),)
+    fabric.compiler.run([Change(Kind.SERVICE, "default/web", replace(value, **more, source_ranges=ranges))])
+    ran = run("services", "web", "--node", "n2", "--url", url)
+    lines = [" ".join(line.split()) for line in ran.stdout.splitlines()]
+    assert "a client keeps its endpoint for 600 s after its last connection" in lines
+    assert "only for clients in 198.51.100.0/24" in lines
+    assert "health checks on port 31000" in lines
+    assert "10.10.2.20:8080 TCP n2 ready yes - web-ipv4" in lines
+    choice = "10.96.0.80:80 TCP ClusterIP all clients own internalTrafficPolicy is Local 10.10.2.20:8080"
+    assert choice in lines
+    assert "own" not in run("services", "default/web", "--url", url).stdout
+
+
+def test_a_node_alone_is_no_question_about_services(url: str) -> None:
+    ran = run("services", "--node", "n1", "--url", url)
+    assert (ran.exit_code, "needs the NAME" in ran.stderr) == (2, True)
+    ran = run("services", "default/none", "--url", url)
+    assert (ran.exit_code, "there is no Service default/none" in ran.stderr) == (1, True)
 
 
 def test_flows_are_in_order_and_filtered(url: str) -> None:
@@ -211,7 +251,7 @@ def test_a_service_that_has_no_address_is_listed_too(url: str, fabric: StubFabri
     fabric.compiler.run([Change(Kind.SERVICE, "default/broken", Invalid((problem,)))])
     ran = run("services", "--url", url)
     (line,) = [line for line in ran.stdout.splitlines() if line.startswith("default/broken")]
-    assert line.split() == ["default/broken", "-", "-", "unusable"]
+    assert line.split() == ["default/broken", "-", "-", "-", "-", "unusable"]
     assert "'10.96.0.777' is no address" in ran.stderr
 
 

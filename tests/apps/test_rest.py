@@ -14,7 +14,7 @@ from apps.rest import PIECE, Rest, _pieces
 from controller.round import Rows
 from controller.session import State
 from pipelines.addresses import parse_ip
-from pipelines.model import Change, Kind, MacSource, Neighbor, Problem, Settings, neighbor_key
+from pipelines.model import Change, Invalid, Kind, MacSource, Neighbor, Policy, Problem, Settings, neighbor_key
 from pipelines.tables import TABLES
 from tests.apps.stub import StubFabric, as_desired, session_row
 
@@ -76,6 +76,31 @@ def test_a_node_shows_its_way_to_every_other(client: Client) -> None:
     assert client.get("/v1/nodes/n9", 404)["error"] == "there is no Node n9"
 
 
+def test_a_service_shows_what_clients_on_a_node_may_get(client: Client) -> None:
+    assert "on_node" not in client.get("/v1/services/default/web")
+    answer = client.get("/v1/services/default/web?node=n1")
+    assert answer["name"] == "default/web"
+    assert {row["choice"] for row in answer["on_node"]} == {"all"}
+    assert len(answer["on_node"]) == len(answer["frontends"])
+
+
+def test_a_service_that_is_not_there_or_cannot_be_used_says_why(client: Client, fabric: StubFabric) -> None:
+    assert client.get("/v1/services/default/none", 404)["error"] == "there is no Service default/none that is served"
+    problem = Problem(Kind.SERVICE, "default/broken", "spec.clusterIPs[0]", "'10.96.0.777' is no address")
+    fabric.compiler.run([Change(Kind.SERVICE, "default/broken", Invalid((problem,)))])
+    assert "'10.96.0.777' is no address" in client.get("/v1/services/default/broken", 404)["error"]
+
+
+def test_health_checks_tell_the_status_on_every_node(client: Client, fabric: StubFabric) -> None:
+    value = fabric.compiler.facts.peek(Kind.SERVICE)["default/web"]
+    fabric.compiler.run(
+        [Change(Kind.SERVICE, "default/web", replace(value, external_policy=Policy.LOCAL, health_check_port=31000))]
+    )
+    (row,) = [row for row in client.get("/v1/healthchecks") if row["service"] == "default/web"]
+    assert row["port"] == 31000
+    assert {one["node"]: one["status"] for one in row["nodes"]} == {"n1": 200, "n2": 200, "n3": 200}
+
+
 def test_the_index_names_the_parts_of_a_path(client: Client) -> None:
     paths = [row["path"] for row in client.get("/")]
     assert "/v1/nodes/{name}" in paths
@@ -124,6 +149,8 @@ def test_groups_tell_their_service_port(client: Client) -> None:
         ("/v1/flows?table=0&table=5", "table", "given twice"),
         ("/v1/pods?mtu=1500", "mtu", "mtu is wrong or right, not 1500"),
         ("/v1/pods?node=n9", "node", "no Node n9 is known"),
+        ("/v1/services/default/web?node=n9", "node", "no Node n9 is known"),
+        ("/v1/services?node=n1", "node", "unknown parameter node; it takes none"),
         ("/v1/nodes?x", "x", "unknown parameter x; it takes none"),
         ("/v1/switches/zz/diff", "datapath id", "'zz' is not a datapath id"),
     ],

@@ -11,7 +11,7 @@ from apps import settings
 from apps.forms import Listen, parse_listen
 from apps.settings import ConfigError, load
 from pipelines.addresses import parse_cidr, parse_ip
-from pipelines.model import EgressMode, MacSource, ReplyPath, Settings, TrafficMode, Tunnel
+from pipelines.model import EgressMode, MacSource, ReplyPath, Served, Settings, TrafficMode, Tunnel
 
 
 def write(folder: Path, text: str) -> Path:
@@ -72,6 +72,25 @@ def test_ways_back_to_clients_outside_reach_the_fabric(tmp_path: Path) -> None:
     )
 
 
+def test_which_services_are_served_and_for_whom_reaches_the_fabric(tmp_path: Path) -> None:
+    text = (
+        "source: x\nservices: cluster-ip\nnode_port_addresses: [192.168.77.0/24, 'fd00:77::/64', 0.0.0.0/0]\n"
+        "source_ranges_everywhere: true\nendpoints_per_service_port: 10000\n"
+    )
+    assert load(write(tmp_path, text)).fabric_settings() == Settings(
+        services=Served.CLUSTER_IP,
+        node_port_addresses=tuple(map(parse_cidr, ("192.168.77.0/24", "fd00:77::/64", "0.0.0.0/0"))),
+        source_ranges_everywhere=True,
+        endpoints_per_service_port=10_000,
+    )
+
+
+@pytest.mark.parametrize(("text", "served"), [("off", Served.OFF), ("'off'", Served.OFF), ("all", Served.ALL)])
+def test_off_needs_no_quotes(text: str, served: Served, tmp_path: Path) -> None:
+    """YAML 1.1 takes it for false."""
+    assert load(write(tmp_path, f"source: x\nservices: {text}\n")).services is served
+
+
 def test_what_the_file_says_reaches_the_switches(tmp_path: Path) -> None:
     text = "source: x\nmode: observe\nobserve_nodes: [n7]\nreject_rate: 9\necho_timeout: 33\nguard: {share: 0.5}\n"
     switches = load(write(tmp_path, text)).switch_settings()
@@ -107,8 +126,14 @@ def test_an_unknown_key_is_named_with_the_known_ones(tmp_path: Path) -> None:
         ("virtual_ip4: fd00::1", "virtual_ip4: fd00::1 is not an IPv4 address"),
         ("virtual_ip6: 10.0.0.1", "virtual_ip6: 10.0.0.1 is not an IPv6 address"),
         ("{virtual_ip4: 10.96.0.9, service_cidrs: [10.96.0.0/16]}", "virtual_ip4: 10.96.0.9 lies in 10.96.0.0/16"),
-        ("endpoints_per_service_port: 100000", "endpoints_per_service_port: expected `int` <= 900"),
+        ("endpoints_per_service_port: 10001", "endpoints_per_service_port: expected `int` <= 10000"),
         ("endpoints_per_service_port: 0", "endpoints_per_service_port: expected `int` >= 1"),
+        ("services: clusterip", "services: invalid enum value 'clusterip'; choose from all, cluster-ip, off"),
+        ("services: true", "services: expected `str`, got `bool`"),
+        ("node_port_addresses: [192.168.77.101]", "node_port_addresses: '192.168.77.101'"),
+        ("node_port_addresses: [192.168.77.101/24]", "node_port_addresses: 192.168.77.101/24 has host bits set"),
+        ("node_port_addresses: 192.168.77.0/24", "node_port_addresses: expected `array`, got `str`"),
+        ("source_ranges_everywhere: some", "source_ranges_everywhere: expected `bool`, got `str`"),
         ("audit_interval: soon", "audit_interval: expected `float`, got `str`"),
         ("audit_interval: -1", "audit_interval: expected `float` >= 0"),
         ("ask_routers: maybe", "ask_routers: expected `bool`, got `str`"),

@@ -1,0 +1,120 @@
+"""`signalbox services`: where clients find services, and which endpoints they may get."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from apps.commands import output as out
+from apps.commands.client import ask, url_option
+
+SHOWN = 8  # endpoints of one frontend; more are counted
+
+
+@click.command()
+@click.argument("name", required=False, metavar="[NAMESPACE/NAME]")
+@click.option("--node", help="Of one service: also what clients on this node may get, and why.")
+@url_option
+@out.output_option
+def services(name: str | None, node: str | None, url: str, output: str) -> None:
+    """List services: their addresses, and the endpoints that are used.
+
+    With the NAME of one: also the state of each of its endpoints.
+    """
+    if node and not name:
+        raise click.UsageError("--node needs the NAME of a service")
+    key = name if name is None or "/" in name else f"default/{name}"
+    found = ask(url, f"/v1/services/{key}" if key else "/v1/services", node=node)
+    if output == "json":
+        out.as_json(found)
+        return
+    rows = [found] if key else found
+    _frontends(rows)
+    if key:
+        _details(found)
+        click.echo()
+        _endpoints(found["endpoints"])
+    if node:
+        click.echo()
+        _on_node(node, found["on_node"])
+    out.problems_of("Service", rows)
+
+
+NO_FRONTEND = {"address": "", "protocol": "-", "entrance": "-", "policy": "-", "endpoints": (), "reason": ""}
+
+
+def _frontends(rows: list[Any]) -> None:
+    """A NodePort is shown at the unspecified address, as a socket would be. A service without any has a line too."""
+    shown = [
+        (
+            row["name"],
+            _at(front["address"], front["port"]) if front["address"] else "-",
+            front["protocol"],
+            front["entrance"],
+            front["policy"],
+            front["state"],
+            front["reason"] or _several(front["endpoints"]),
+        )
+        for row in rows
+        for front in row["frontends"] or ({**NO_FRONTEND, "state": row["state"]},)
+    ]
+    out.table(("SERVICE", "ADDRESS", "PROTOCOL", "ENTRANCE", "POLICY", "STATE", "ENDPOINTS"), shown)
+
+
+def _details(row: Any) -> None:
+    """What holds for all frontends, when it is not what everybody expects."""
+    said = []
+    if row["affinity_seconds"]:
+        said.append(f"a client keeps its endpoint for {row['affinity_seconds']} s after its last connection")
+    if row["source_ranges"]:
+        said.append(f"only for clients in {', '.join(row['source_ranges'])}")
+    if row["health_check_port"]:
+        said.append(f"health checks on port {row['health_check_port']}")
+    for line in said:
+        click.echo(line)
+
+
+def _endpoints(rows: list[Any]) -> None:
+    out.table(
+        ("ENDPOINT", "PROTOCOL", "NODE", "STATE", "USED", "HINTS", "SLICE"),
+        [
+            (
+                _at(row["address"], row["port"]), row["protocol"], row["node"] or "-", _state(row),
+                "yes" if row["used"] else "no", _hints(row), row["slice"],
+            )
+            for row in rows
+        ],
+    )  # fmt: skip
+
+
+def _state(row: Any) -> str:
+    if row["terminating"]:
+        return "terminating, serving" if row["serving"] else "terminating"
+    return "ready" if row["ready"] else "not ready"
+
+
+def _hints(row: Any) -> str:
+    named = [f"zone {zone}" for zone in row["for_zones"]] + [f"node {node}" for node in row["for_nodes"]]
+    return ", ".join(named) or "-"
+
+
+def _on_node(node: str, rows: list[Any]) -> None:
+    out.table(
+        (f"ON {node}", "PROTOCOL", "ENTRANCE", "CLIENTS", "CHOICE", "REASON", "ENDPOINTS"),
+        [
+            (
+                _at(row["address"], row["port"]), row["protocol"], row["entrance"], row["clients"], row["choice"],
+                row["reason"], _several(row["endpoints"]) or "-",
+            )
+            for row in rows
+        ],
+    )  # fmt: skip
+
+
+def _several(endpoints: Sequence[Any]) -> str:
+    shown = " ".join(_at(one["address"], one["port"]) for one in endpoints[:SHOWN])
+    return f"{shown} and {len(endpoints) - SHOWN} more" if len(endpoints) > SHOWN else shown
+
+
+def _at(address: str, port: int) -> str:
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
