@@ -1,6 +1,6 @@
 """A pod speaks only for itself (B61), its neighbours stay known (B62), and frames for others are left alone."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -94,6 +94,26 @@ def dropped(cluster: Cluster) -> int:
     return sum(int(line.partition("n_packets=")[2].partition(",")[0]) for line in lines if "actions=drop" in line)
 
 
+@pytest.fixture
+def hushed(cluster: Cluster) -> Iterator[None]:
+    """The kernels of pod a and of its node do not ask each other now and then, so what has its MAC is the test's."""
+    known = {
+        "a": ("eth0", GATEWAY_MAC, (G4, G6, G_LOCAL)),
+        "n1": ("gw0", A_MAC, (A4, A6, A_LOCAL)),
+    }
+
+    def each(how: str) -> None:
+        for place, (device, mac, addresses) in known.items():
+            words = [f"ip neigh replace {at} lladdr {mac} dev {device} nud {how}" for at in addresses]
+            cluster.lab.run(place, "sh", "-ec", "\n".join(words))
+
+    each("permanent")
+    cluster.switched("n1")
+    yield
+    each("stale")
+
+
+@pytest.mark.usefixtures("hushed")
 @pytest.mark.parametrize("frame", FORBIDDEN.values(), ids=FORBIDDEN.keys())
 def test_pod_cannot_send(cluster: Cluster, frame: Any) -> None:
     """B61: dropped in the guard's table, where it is counted, and seen nowhere."""
@@ -214,6 +234,7 @@ def test_neighbour_is_confirmed_again_and_again(cluster: Cluster, place: str, de
         assert state() == "REACHABLE"
 
 
+@pytest.mark.usefixtures("hushed")
 def test_frames_from_a_port_that_no_pod_owns_are_dropped(cluster: Cluster) -> None:
     """B61: also when they look like a pod's."""
     cluster.lab.run("n1", "ip", "link", "add", "stray", "type", "veth", "peer", "name", "far-end")
