@@ -214,6 +214,11 @@ def local_choice(service_port: str) -> str:
     return f"{service_port} local"
 
 
-def hinted_choice(service_port: str) -> str:
-    """The owner of the group with the endpoints that hints give to the switch's node or zone."""
-    return f"{service_port} hinted"
+def zone_choice(service_port: str) -> str:
+    """The owner of the group with the endpoints that hints give to the switch's zone."""
+    return f"{service_port} zone"
+
+
+def node_choice(service_port: str) -> str:
+    """The same for the switch's own node, which may be in a zone, too."""
+    return f"{service_port} node"

@@ -14,10 +14,11 @@ from pipelines.derived import (
     ServiceBackends,
     Target,
     ZoneBackends,
-    hinted_choice,
     local_choice,
+    node_choice,
     service_port_key,
     shares,
+    zone_choice,
 )
 from pipelines.model import (
     Endpoint,
@@ -100,7 +101,12 @@ def _choices(
     zones = _hinted([(one.for_zones, one) for one in ready], port.protocol)
     for zone, near in zones.items():
         yield Claim(Derived.ZONE_BACKENDS, f"{at} {zone}", ZoneBackends(backends, zone, near))
-    choices = ((at, len(targets)), (local_choice(at), _most(local)), (hinted_choice(at), _most(hinted, zones)))
+    choices = (
+        (at, len(targets)),
+        (local_choice(at), _most(local)),
+        (node_choice(at), _most(hinted)),
+        (zone_choice(at), _most(zones)),
+    )
     for owner, most in choices:
         if most or owner == at:
             yield from (Claim(Derived.GROUP_OWNER, one, True) for one in (owner, *shares(owner, most)))

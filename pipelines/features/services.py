@@ -18,9 +18,10 @@ from pipelines.derived import (
     ServiceBackends,
     Target,
     ZoneBackends,
-    hinted_choice,
     local_choice,
+    node_choice,
     shares,
+    zone_choice,
 )
 from pipelines.feature import Feature, unit
 from pipelines.features import affinity
@@ -132,15 +133,15 @@ def _allowed(front: Frontend, targets: Iterable[Target]) -> frozenset[Tuple]:
     return frozenset(Tuple(number, front.ip, front.port, target.ip, target.port) for target in targets)
 
 
-def zone_choice(near: ZoneBackends, view: ZoneView) -> Unit:
+def of_zone(near: ZoneBackends, view: ZoneView) -> Unit:
     """New connections of clients in a zone that endpoints are meant for."""
-    return _fewer(203, near.backends, near.targets, hinted_choice(near.backends.key), view, local=False)
+    return _fewer(203, near.backends, near.targets, zone_choice(near.backends.key), view, local=False)
 
 
-def node_choice(chosen: NodeBackends, view: NodeView) -> Unit:
+def of_node(chosen: NodeBackends, view: NodeView) -> Unit:
     """New connections on a node that endpoints are meant for, or that has some of its own for a Local policy."""
     backends = chosen.backends
-    near = _fewer(206, backends, chosen.hinted, hinted_choice(backends.key), view, local=False)
+    near = _fewer(206, backends, chosen.hinted, node_choice(backends.key), view, local=False)
     own = _fewer(209, backends, chosen.local, local_choice(backends.key), view, local=True)
     return Unit((*near.flows, *own.flows), (*near.groups, *own.groups), near.allowed | own.allowed)
 
@@ -254,8 +255,8 @@ FEATURES = (
     Feature("services.group", 15, ScopeKind.FLEET, Derived.SERVICE_PORT, service_group),
     Feature("services.endpoint", 16, ScopeKind.FLEET, Derived.ENDPOINT, endpoint),
     Feature("services.source", 52, ScopeKind.FLEET, Derived.FRONTEND, sources),
-    Feature("services.zone", 53, ScopeKind.ZONE, Derived.ZONE_BACKENDS, zone_choice),
-    Feature("services.node", 54, ScopeKind.NODE, Derived.NODE_BACKENDS, node_choice),
+    Feature("services.zone", 53, ScopeKind.ZONE, Derived.ZONE_BACKENDS, of_zone),
+    Feature("services.node", 54, ScopeKind.NODE, Derived.NODE_BACKENDS, of_node),
 )
 
 # Features whose flows send refused packets to the controller.

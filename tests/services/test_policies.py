@@ -27,6 +27,7 @@ from tests.services.asking import (
     probes,
     who,
 )
+from tests.services.hints import hinted, zoned
 from tests.services.world import End, Service, leaving, ready
 
 pytestmark = [pytest.mark.ovs, pytest.mark.usefixtures("there_and_back")]
@@ -71,9 +72,6 @@ def test_b39_without_an_endpoint_of_its_own_a_node_says_nothing(cluster: Cluster
     for client in ("outside", "remote"):
         assert seen_as(cluster, client, now, AT_N2) == set(OUTSIDE[client].addresses.values())
     cluster.put(*now._replace(ends=()).objects())  # without any endpoint it is refused: B27
-    for one in now.slices():
-        cluster.manifests.delete("EndpointSlice", one["metadata"]["name"])
-    cluster.settle()
     assert who(cluster, "outside", now, AT_N1, BALANCER, EXTERNAL, AT_N2) == REFUSED
     gone(cluster, now)
 
@@ -140,21 +138,6 @@ def _node(name: str, zone: str) -> Object:
     return made
 
 
-def _hinted(service: Service, **hints: dict[str, Any] | None) -> list[Object]:
-    """The slices, with hints by the name of the endpoint."""
-    slices = service.slices()
-    for one in slices:
-        for endpoint in one["endpoints"]:
-            (name,) = (n for n, pod in PODS.items() if endpoint["addresses"][0] in pod.addresses.values())
-            if hints.get(name):
-                endpoint["hints"] = hints[name]
-    return slices
-
-
-def zones(*names: str) -> dict[str, Any]:
-    return {"forZones": [{"name": name} for name in names]}
-
-
 def test_b37_hints_choose_by_zone_and_by_node_while_every_endpoint_has_one(cluster: Cluster) -> None:
     now = CASE._replace(ends=ready("b", "e", "g"))
     cluster.put(object_of(now), _node("n1", "z1"), _node("n2", "z2"), _node("n3", "z3"))
@@ -163,17 +146,17 @@ def test_b37_hints_choose_by_zone_and_by_node_while_every_endpoint_has_one(clust
         return who(cluster, "a", now, CLUSTER, BALANCER, AT_N1, times=6)
 
     every = {"b", "e", "g"}
-    cluster.put(*_hinted(now, b=zones("z2"), e=zones("z1"), g=zones("z3")))
+    cluster.put(*hinted(now, b=zoned("z2"), e=zoned("z1"), g=zoned("z3")))
     assert from_a() == {"e"}
     assert who(cluster, "c", now, CLUSTER, times=4) == {"b"}
     assert who(cluster, "h", now, CLUSTER, times=10) == every  # its node is in no zone
     assert who(cluster, "outside", now, AT_N1, times=6) == {"e"}
     unready = now._replace(ends=(*ready("b", "g"), End("e", ready=False)))
-    cluster.put(*_hinted(unready, b=zones("z2"), e=zones("z1"), g=zones("z3")))
+    cluster.put(*hinted(unready, b=zoned("z2"), e=zoned("z1"), g=zoned("z3")))
     assert from_a() == {"b", "g"}  # for z1 there is only one that is not ready
-    cluster.put(*_hinted(now, b=zones("z2"), e=zones("z1")))
+    cluster.put(*hinted(now, b=zoned("z2"), e=zoned("z1")))
     assert from_a() == every  # one endpoint lacks a hint
-    cluster.put(*_hinted(now, b=zones("z2"), e=zones("z1"), g=zones("z3")))
+    cluster.put(*hinted(now, b=zoned("z2"), e=zoned("z1"), g=zoned("z3")))
     cluster.put(_node("n1", "z3"))
     assert from_a() == {"g"}  # the node has moved
     cluster.put(_node("n1", ""))
@@ -182,7 +165,7 @@ def test_b37_hints_choose_by_zone_and_by_node_while_every_endpoint_has_one(clust
     by_node = [
         {"forZones": [{"name": zone}], "forNodes": [{"name": node}]} for zone, node in (("z1", "n2"), ("z1", "n1"))
     ]
-    cluster.put(*_hinted(now, b=by_node[0], e=by_node[1], g={**zones("z3"), "forNodes": [{"name": "n3"}]}))
+    cluster.put(*hinted(now, b=by_node[0], e=by_node[1], g={**zoned("z3"), "forNodes": [{"name": "n3"}]}))
     assert from_a() == {"e"}  # of its node, before those of its zone
     local = now._replace(external_local=True)
     cluster.put(object_of(local))

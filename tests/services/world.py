@@ -96,12 +96,7 @@ class Service(NamedTuple):
         return [found, *self.slices()]
 
     def slices(self) -> list[Object]:
-        return [
-            one
-            for protocol in PROTOCOLS
-            for family in FAMILIES
-            if (one := self._slice(PORTS[protocol], family))["endpoints"]
-        ]
+        return [self._slice(PORTS[protocol], family) for protocol in PROTOCOLS for family in FAMILIES]
 
     def _slice(self, port: PortOf, family: int) -> Object:
         return {
