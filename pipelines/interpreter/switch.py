@@ -37,7 +37,8 @@ from pipelines.interpreter.ends import Ends
 from pipelines.interpreter.learned import Learned
 from pipelines.interpreter.packet import Packet, read, written
 
-MOST_STEPS = 4096  # as many look-ups as Open vSwitch makes for one packet
+MOST_STEPS = 4096  # look-ups and actions for one packet
+MOST_NESTED = 100  # tables that one after the other have led to a table
 _LEADS_ON = (Goto, Resubmit, Ct, ToGroup)
 Choose = Callable[[Group, Packet], Bucket]
 Tracker = Callable[[int, Packet | None, Ct, Ends | None], Tracked]
@@ -162,7 +163,8 @@ class _Run:
         self._carried = packet.carried
         self._original: Ends | None = None
         self._now = now
-        self._depth = 0
+        self._depth = 0  # of resubmits
+        self._nested = 0
 
     @property
     def packet(self) -> Packet:
@@ -172,10 +174,12 @@ class _Run:
         flow = self._switch.lookup(number, self._bits, self._now)
         trace = self.outcome.trace
         trace.append(Step(self._depth, number, flow, None, self._bits, self._bits))
-        if len(trace) > MOST_STEPS:
-            raise Looping(f"at table {number}, after {MOST_STEPS} steps")
+        if len(trace) > MOST_STEPS or self._nested > MOST_NESTED:
+            raise Looping(f"at table {number}, after {len(trace)} steps")
         if flow is not None:
+            self._nested += 1
             self.actions(flow)
+            self._nested -= 1
 
     def actions(self, flow: Flow, actions: Iterable[Action] | None = None) -> None:
         trace = self.outcome.trace
