@@ -156,9 +156,7 @@ def _back(*to: f.Item) -> Flow:
     Their source is the node's own address, which its host would not take from gw0: to the MAC that they came from.
     """
     reply = (_REPLY, f.CT_ENTERED_BY.eq(Entered.UPLINK), f.CT_SERVICE.eq(1))
-    return ROUTE.flow(
-        205, (*reply, *to), move(f.CT_CLIENT_MAC, f.ETH_DST), load(f.EGRESS, Egress.UPLINK), goto(EGRESS)
-    )
+    return ROUTE.flow(205, (*reply, *to), move(f.CT_CLIENT_MAC, f.ETH_DST), load(f.EGRESS, Egress.UPLINK), goto(EGRESS))
 
 
 def _by_tunnel(priority: int, conditions: tuple[f.Item, ...], end: Ip) -> Flow:

@@ -3,6 +3,7 @@
 import struct
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
@@ -80,6 +81,10 @@ def counts(switch: OpenVSwitch) -> tuple[int, int]:
     return by[False], by[True]
 
 
+def counted(switch: OpenVSwitch, wanted: tuple[int, int]) -> bool:
+    return counts(switch) == wanted
+
+
 def until(holds: Callable[[], bool]) -> bool:
     """A switch takes what has arrived when it comes to it."""
     end = time.monotonic() + 20
@@ -103,7 +108,7 @@ def test_newest_mac_of_each_client_is_learned_up_to_the_limit(switch: OpenVSwitc
         ("10.0.0.2", 3, {"10.0.0.1": 2, "10.0.0.2": 3}, (2, 4)),  # what is known already is learned again
     ):
         send(switch, client, mac)
-        assert until(lambda wanted=result: counts(switch) == wanted), counts(switch)
+        assert until(partial(counted, switch, result)), counts(switch)
         assert known(switch) == learned
     assert wire.flows().keys() == unit.flows.keys(), "learned flows are not read"
 
