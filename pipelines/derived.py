@@ -38,6 +38,10 @@ class Derived(StrEnum):
     HOST_ENDPOINT = "endpoint on a host"  # the same, for those at a node's address
     SERVICE_RANGE = "service range"  # prefix → Cidr
     LONE_ADDRESS = "service address outside every range"  # address → Cidr of just that
+    STATIONS = "nodes that can announce"  # segment → tuple of Station
+    ANNOUNCEABLE = "address to announce"  # address → tuple of Opening
+    ON_LINK = "address of a segment"  # address to announce → OnLink
+    ANNOUNCED = "announced address"  # the same, while there is a node for it → Announced
     TRACKED = "tracked"  # prefix → Cidr or Ip: what host traffic is tracked with
 
 
@@ -169,6 +173,35 @@ class NodeBackends(Struct, frozen=True, gc=False):
     node: str
     local: tuple[Target, ...]
     hinted: tuple[Target, ...]
+
+
+class Station(NamedTuple):
+    """A node that has a switch and an uplink. `alive`: nothing is known to the contrary."""
+
+    node: str
+    alive: bool
+
+
+class Opening(NamedTuple):
+    """What an external address leads to: one port of a service. `local`: only on nodes with a ready endpoint."""
+
+    service: str
+    backends: str  # key of the SERVICE_PORT
+    local: bool
+
+
+class OnLink(NamedTuple):
+    ip: Ip
+    segment: str
+
+
+class Announced(NamedTuple):
+    """`node` answers for `ip` on `segment`, once it is `claimed`: asked about, and nobody else has it."""
+
+    ip: Ip
+    node: str
+    segment: str
+    claimed: bool
 
 
 def tuple_key(ip: Ip, protocol: Protocol, port: int) -> str:

@@ -26,6 +26,8 @@ class Kind(StrEnum):
     PORT = "Port"  # observation, key "NODE PORTNAME"
     NEIGHBOR = "Neighbor"  # observation, see `neighbor_key`: the MAC that ARP or neighbour discovery found
     EVIDENCE = "Evidence"  # observation, keys of `neighbor_key` and `router_evidence_key`: what read-back showed
+    DOWN = "Down"  # observation, key NODE: its switch has been away for long; absence says nothing
+    CLAIM = "Claim"  # observation, key ADDRESS: the network beneath was asked, and it is ours to announce
 
 
 class Protocol(StrEnum):
@@ -239,6 +241,7 @@ class Settings(Struct, frozen=True, gc=False):
     services: Served = Served.ALL
     node_port_addresses: tuple[Cidr, ...] = ()  # node addresses in these answer to NodePorts; (): all of them
     source_ranges_everywhere: bool = False  # source ranges hold for external IPs and NodePorts too
+    announce: tuple[Cidr, ...] = ()  # external addresses of services in these are answered for on their segment
     source_complete: bool = True  # False: objects may be missing that were there before the controller started
     endpoints_per_service_port: int = 10_000
 
@@ -264,7 +267,19 @@ class Evidence(Struct, frozen=True, gc=False):
     asked: bool = False
 
 
-Value = Node | Pod | Service | EndpointSlice | ServiceCidr | Settings | Port | Neighbor | Evidence | Invalid
+class Down(Struct, frozen=True, gc=False):
+    """A node that nothing can be asked of by its switch."""
+
+
+class Claimed(Struct, frozen=True, gc=False):
+    """On this segment nobody else has the address. `node`: who answered for it last."""
+
+    node: str
+    segment: str
+
+
+Observation = Port | Neighbor | Evidence | Down | Claimed
+Value = Node | Pod | Service | EndpointSlice | ServiceCidr | Settings | Observation | Invalid
 
 
 class Change(NamedTuple):

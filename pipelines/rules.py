@@ -1,6 +1,6 @@
 """Every rule, in the order in which they run: a rule reads only what earlier rules made."""
 
-from pipelines import advice, node_rules, pod_rules, service_rules
+from pipelines import advice, announce_rules, node_rules, pod_rules, service_rules
 from pipelines.claims import Rule
 from pipelines.derived import Derived, Entrance
 from pipelines.model import Kind
@@ -23,6 +23,9 @@ RULES = (
     Rule("service ranges", Kind.SERVICE_CIDR, service_rules.service_ranges),
     Rule("configured ranges", Kind.SETTINGS, service_rules.service_ranges),
     Rule("lone addresses", Derived.FRONTEND, service_rules.lone_addresses),
+    Rule("stations", Kind.NODE, announce_rules.stations),
+    Rule("addresses to announce", Derived.FRONTEND, announce_rules.announceable),
+    Rule("announced addresses", Derived.ANNOUNCEABLE, announce_rules.announced),
     Rule("tracked ranges", Derived.SERVICE_RANGE, service_rules.tracked_range),
     Rule("tracked lone addresses", Derived.LONE_ADDRESS, service_rules.tracked_range),
     Rule("tracked podCIDRs", Derived.POD_CIDR, service_rules.tracked_range),
@@ -30,7 +33,7 @@ RULES = (
 )
 
 # Kinds of which every claim counts: the value is all of them together, in a fixed order.
-UNITED = frozenset({Derived.BACKENDS, Derived.NODES_AMONG_PODS})
+UNITED = frozenset({Derived.BACKENDS, Derived.NODES_AMONG_PODS, Derived.STATIONS, Derived.ANNOUNCEABLE})
 
 # What a user calls the thing that two objects may both want, and the field in which they say so.
 CONTESTED: dict[Derived, tuple[Kind, str]] = {

@@ -3,6 +3,7 @@
 from pipelines.feature import Feature
 from pipelines.features import (
     affinity,
+    announce,
     classify,
     conntrack,
     destination,
@@ -24,6 +25,7 @@ FEATURES: tuple[Feature, ...] = (
     *spoof_guard.FEATURES,
     *tunnel_guard.FEATURES,
     *neighbors.FEATURES,
+    *announce.FEATURES,
     *destination.FEATURES,
     *conntrack.FEATURES,
     *services.FEATURES,

@@ -8,7 +8,7 @@ stay between the two. Only the SNAT address, which no kernel holds, is answered 
 from collections.abc import Iterator
 
 from pipelines import fields as f
-from pipelines.actions import IN_PORT_ACTION, LOCAL_PORT, Controller, Meter, Output, Resubmit, load, move
+from pipelines.actions import IN_PORT_ACTION, LOCAL_PORT, Action, Controller, Meter, Output, Resubmit, load, move
 from pipelines.addresses import Ip, link_local
 from pipelines.derived import Derived, LocalPod, NodeNetwork, Router
 from pipelines.feature import Feature, unit
@@ -82,38 +82,42 @@ def _between(entered: Entered, port: int, *then: Resubmit) -> Iterator[Flow]:
 
 def _answered(ip: Ip, mac: int) -> Iterator[Flow]:
     for by in _INSIDE:
-        yield from _arp_answer(by, ip, mac) if ip.family == 4 else _nd_answer(by, ip, mac)
+        yield from arp_answer(by, ip, mac) if ip.family == 4 else nd_answer(by, ip, mac)
 
 
-def _arp_answer(entered: Entered, ip: Ip, mac: int) -> Iterator[Flow]:
+def arp_answer(entered: Entered, ip: Ip, mac: int | None) -> Iterator[Flow]:
+    """Requests for `ip` are answered with `mac`; None: with that of whoever asks."""
     yield ARP.flow(
         110,
         (f.ENTERED_BY.eq(entered), f.ARP, f.ARP_OP.eq(1), f.ARP_TPA.eq(ip.value)),
         move(f.ETH_SRC, f.ETH_DST),
-        load(f.ETH_SRC, mac),
+        *(() if mac is None else (load(f.ETH_SRC, mac),)),
         load(f.ARP_OP, 2),
         move(f.ARP_SHA, f.ARP_THA),
-        load(f.ARP_SHA, mac),
+        *(() if mac is None else (load(f.ARP_SHA, mac),)),
         move(f.ARP_SPA, f.ARP_TPA),
         load(f.ARP_SPA, ip.value),
         Output(IN_PORT_ACTION),
     )
 
 
-def _nd_answer(entered: Entered, ip: Ip, mac: int) -> Iterator[Flow]:
-    """In two steps: what an advertisement holds may be set only once the message is one."""
+def nd_answer(entered: Entered, ip: Ip, mac: int | None, *when_probed: Action) -> Iterator[Flow]:
+    """In two steps: what an advertisement holds may be set only once the message is one.
+
+    `when_probed`: what becomes of the question of a station that has no address yet.
+    """
     asked = (f.ENTERED_BY.eq(entered), *_ND, f.ND_TARGET.eq(ip.value))
     probe = (*asked, f.ICMP6_TYPE.eq(SOLICITATION), f.IP6_SRC.eq(UNSPECIFIED.value))
-    yield ND.flow(120, probe)  # an answer would need an option, which flows cannot add
+    yield ND.flow(120, probe, *when_probed)  # an answer would need an option, which flows cannot add
     yield ND.flow(110, (*asked, f.ICMP6_TYPE.eq(SOLICITATION)), load(f.ICMP6_TYPE, ADVERTISEMENT), goto(ND_REPLY))
     yield ND_REPLY.flow(
         100,
         (*asked, f.ICMP6_TYPE.eq(ADVERTISEMENT)),
         load(f.ND_OPTIONS_TYPE, 2),
         load(f.ND_RESERVED, NA_FLAGS),
-        load(f.ND_TLL, mac),
+        move(f.ETH_SRC, f.ND_TLL) if mac is None else load(f.ND_TLL, mac),
         move(f.ETH_SRC, f.ETH_DST),
-        load(f.ETH_SRC, mac),
+        *(() if mac is None else (load(f.ETH_SRC, mac),)),
         move(f.IP6_SRC, f.IP6_DST),
         load(f.IP6_SRC, ip.value),
         load(f.IP_TTL, 255),
@@ -124,17 +128,18 @@ def _nd_answer(entered: Entered, ip: Ip, mac: int) -> Iterator[Flow]:
 def watched_routers(router: Router, view: NodeView) -> Unit:
     """What the next hops that a node names say about themselves; the controller has asked, or wants to know."""
     named = [ip for ip in view.node.gateways if ip.family == router.ip.family]
-    return unit(flow for ip in named for flow in _watched(ip)) if view.settings.ask_routers else EMPTY
+    return unit(flow for ip in named for flow in watched(ip)) if view.settings.ask_routers else EMPTY
 
 
 def watched_peers(network: NodeNetwork, view: SegmentView) -> Unit:
     """What a neighbour says about its addresses, while nothing better than asking tells its MAC."""
     if not network.asked or not view.neighbours(network):
         return EMPTY
-    return unit(flow for ip in network.addresses if ip.family == view.family for flow in _watched(ip))
+    return unit(flow for ip in network.addresses if ip.family == view.family for flow in watched(ip))
 
 
-def _watched(ip: Ip) -> Iterator[Flow]:
+def watched(ip: Ip) -> Iterator[Flow]:
+    """Whatever is said on the uplink about who has `ip`, for the controller."""
     advertised = (*_ND, f.ICMP6_TYPE.eq(ADVERTISEMENT), f.ND_TARGET.eq(ip.value))
     said = (f.ARP, f.ARP_SPA.eq(ip.value)) if ip.family == 4 else advertised
     yield NEIGHBOR_WATCH.flow(100, said, Meter(NEIGHBOR_METER), Controller(WATCHED_BYTES))
