@@ -66,6 +66,7 @@ class Compiler:
         self._group_ids = group_ids or GroupIds()
         self._changed: dict[UnitKey, Unit] = {}  # the unit as it was before this compilation
         self._changed_members: set[str] = set()
+        self._owners_changed = False
         self._pending: dict[FactId, Any] = {(Kind.SETTINGS, ""): Settings()}
         self._compiling: dict[FactId, Any] = {}  # what the running compilation took from it
 
@@ -197,6 +198,8 @@ class Compiler:
             values[key] = value
         if kind is Derived.MEMBER:
             self._changed_members.add(key)
+        elif kind is Derived.GROUP_OWNER:
+            self._owners_changed = True
         for stage in self._by_subject.get(kind, ()):
             self._dirty[stage][key] = None
         for read in (fact, (kind, ALL)):
@@ -235,10 +238,11 @@ class Compiler:
             self._set(fact, min(holders.items(), key=lambda held: (held[1].rank, held[0]))[1].value)
 
     def _assign_groups(self) -> None:
+        if not self._owners_changed:
+            return
+        self._owners_changed = False
         wanted = self.facts.peek(Derived.GROUP_OWNER).keys()
         known = self.facts.peek(Derived.GROUP_ID).keys()
-        if wanted == known:
-            return
         for owner in self._group_ids.update(wanted - known, known - wanted):
             number = self._group_ids.get(owner)
             self._set((Derived.GROUP_ID, owner), number)
