@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from pipelines.addresses import Cidr, Ip, parse_cidr, parse_ip, pod_port_name
 from pipelines.model import (
     Change,
+    Claimed,
+    Down,
     EgressMode,
     Endpoint,
     EndpointPort,
@@ -60,7 +62,10 @@ CLUSTER_IPS = {4: ("10.96.0.10", "10.96.0.11", "198.51.100.1"), 6: ("fd00:96::10
 SERVICE_CIDRS = ("10.96.0.0/16", "10.96.0.0/24", "fd00:96::/112", "10.96.0.10/32", "10.10.1.0/24")
 OUTSIDE = ("198.51.100.7", "192.168.77.101", "192.168.77.102")
 NEXT_HOPS = ("192.168.77.1", "192.168.77.2", "192.168.77.102", "fe80::1", "fd00:77::1")
-EXTERNAL_IPS = {4: ("192.0.2.10", "10.96.0.10", "192.168.77.101"), 6: ("2001:db8::10", "fd00:77::101")}
+EXTERNAL_IPS = {
+    4: ("192.0.2.10", "10.96.0.10", "192.168.77.101", "192.168.77.150"),
+    6: ("2001:db8::10", "fd00:77::101", "fd00:77::150"),
+}
 CLIENTS = ("0.0.0.0/0", "203.0.113.0/24", "10.10.0.0/16", "fd00:203::/64")
 MTUS = (None, None, 1500, 1400, 9000)
 PORT_NUMBERS = {"eth1": 1, "gw0": 2, "tun0": 3} | {
@@ -214,6 +219,7 @@ def operators() -> st.SearchStrategy[Change]:
         services=st.sampled_from(Served),
         node_port_addresses=_some(("192.168.77.0/24", "fd00:77::/64"), 1),
         source_ranges_everywhere=st.booleans(),
+        announce=_some(("192.0.2.0/24", "192.168.77.0/24", "fd00:77::/64"), 2),
         source_complete=st.booleans(),
         endpoints_per_service_port=st.sampled_from((1, 2, 1000)),
     )
@@ -248,6 +254,15 @@ def evidence() -> st.SearchStrategy[Change]:
     return st.builds(lambda at, found: Change(Kind.EVIDENCE, at, found), key, value)
 
 
+def announcements() -> st.SearchStrategy[Change]:
+    """Whose switch is away, and which addresses nobody else was found to have."""
+    away = st.builds(Change, st.just(Kind.DOWN), st.sampled_from(NODES), st.sampled_from((None, Down())))
+    segment = st.sampled_from(("192.168.77.0/24", "fd00:77::/64", "elsewhere"))
+    value = st.one_of(st.none(), st.builds(Claimed, node=st.sampled_from(NODES), segment=segment))
+    address = st.sampled_from([ip for family in EXTERNAL_IPS.values() for ip in family])
+    return st.one_of(away, st.builds(Change, st.just(Kind.CLAIM), address, value))
+
+
 CHANGES: dict[str, st.SearchStrategy[Change]] = {
     "nodes": st.sampled_from(NODES).flatmap(nodes),
     "ports": ports(),
@@ -257,6 +272,7 @@ CHANGES: dict[str, st.SearchStrategy[Change]] = {
     "ranges": st.sampled_from(("kubernetes", "more")).flatmap(service_cidrs),
     "neighbors": neighbors(),
     "evidence": evidence(),
+    "announcements": announcements(),
     "settings": operators(),
 }
 
