@@ -5,6 +5,7 @@ doubled answer shows.
 """
 
 import json
+import os
 import select
 import socket
 import struct
@@ -25,7 +26,7 @@ def checksum(data: bytes) -> int:
 def main() -> None:
     targets = sys.argv[1:]
     seen: dict[str, list[int]] = {target: [] for target in targets}
-    number = struct.pack("!H", id(seen) >> 4 & 0xFFFF)
+    number = struct.pack("!H", os.getpid() & 0xFFFF)
     four = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
     six = socket.socket(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_ICMPV6)
     six.setsockopt(socket.IPPROTO_IPV6, IPV6_RECVHOPLIMIT, 1)

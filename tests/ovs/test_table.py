@@ -27,7 +27,7 @@ CLIENTS = {**PODS, **NODES, **OUTSIDE}
 TIMEOUT = 6.0  # seconds; the machine may be busy
 TRIES = 2  # of a datagram: a single one may be lost
 AT_ONCE_MS = 2500.0  # for a refusal: far below the second SYN of a client that hangs, with some load
-EVERY = 4  # connections in each cell of a service with several endpoints
+EVERY = 3  # connections in each cell of a service with several endpoints
 FIRST_RESERVED = 61440  # ports from here on are no host's to choose
 ON_GATEWAY = ("n1", "n3")  # whose gw0 is looked at
 
@@ -153,6 +153,7 @@ def ask(
     cluster: Cluster, cells: list[Cell], times: Callable[[Cell], int] = lambda cell: 1
 ) -> list[tuple[Cell, Answer]]:
     """All cells at once, each so many times; pairs of a cell and one answer."""
+    states.forget_connections(cluster)
     asked: dict[str, list[Cell]] = {}
     for cell in cells:
         asked.setdefault(cell.client.name, []).extend([cell] * times(cell))
@@ -207,6 +208,7 @@ def test_every_pair_is_pinged_once_and_by_the_right_number_of_hops(cluster: Clus
         }
         for client in PLACES.values()
     }
+    states.forget_connections(cluster)
     with cluster.watched("n1", "eth1", "icmp or icmp6") as frames:
         found = cluster.echoes({name: list(targets) for name, targets in wishes.items()})
     problems = []
