@@ -10,6 +10,8 @@ import pytest
 
 from lab.switch import BRIDGE
 from lab.traffic import Probe
+from pipelines.derived import GROUP_SIZE
+from pipelines.model import Settings
 from tests.ovs import objects
 from tests.ovs.asking import VIP, gone
 from tests.ovs.cluster import Cluster, Held
@@ -98,8 +100,12 @@ def test_one_node_is_observed_and_the_others_are_programmed(cluster: Cluster, wh
 CROWD = {4: "10.200.0.0/22", 6: "fd00:200::/118"}
 
 
-def test_service_of_a_thousand_endpoints_uses_as_many_as_fit_and_harms_no_other(cluster: Cluster, whole: Held) -> None:
-    """B32: the cap is told, the lowest addresses are kept, all of those are chosen."""
+def test_service_of_a_thousand_endpoints_uses_as_many_as_it_may_and_harms_no_other(
+    cluster: Cluster, whole: Held
+) -> None:
+    """B32: the cap is told, the lowest addresses are kept, all of those are chosen. As many as one group can hold."""
+    cluster.product.restart({"endpoints_per_service_port": GROUP_SIZE})
+    cluster.ready()
     for family, prefix in CROWD.items():
         by = {4: "192.168.77.200", 6: "fd00:77::200"}[family]
         cluster.lab.run("router", "ip", "route", "add", prefix, "via", by)
@@ -132,3 +138,5 @@ def test_service_of_a_thousand_endpoints_uses_as_many_as_fit_and_harms_no_other(
     assert min(used) > 100, "connections are spread"
     cluster.check_paths()
     gone(cluster, "crowd")
+    cluster.product.restart({"endpoints_per_service_port": Settings().endpoints_per_service_port})
+    cluster.ready()
