@@ -47,9 +47,9 @@ class Ctl:
 
 
 class Dummy:
-    """The switch of one node, as `tables` say."""
+    """The switch of one node, as `tables` say. `tunnel`: what tun0 really is; "": a file like the others."""
 
-    def __init__(self, switch: OpenVSwitch, tables: Tables) -> None:
+    def __init__(self, switch: OpenVSwitch, tables: Tables, tunnel: str = "") -> None:
         self._ports = {name: BRIDGE if name == LOCAL else name for name in tables.ports}
         self._files: dict[str, Path] = {}
         self._read: dict[str, int] = {}
@@ -60,11 +60,15 @@ class Dummy:
             file.unlink(missing_ok=True)
             self._read[name] = PCAP_HEADER
             if name != LOCAL:
-                words += ["--", "add-port", BRIDGE, device, "--", "set", "interface", device, "type=dummy"]
+                kind = f"type={tunnel}" if tunnel and name == "tun0" else "type=dummy"
+                words += ["--", "add-port", BRIDGE, device, "--", "set", "interface", device, kind]
                 words += [f"ofport_request={number}"]
             else:
                 words += ["--", "set", "interface", device]
-            words += [f"options:tx_pcap={file}", "mtu_request=9000"]
+            if tunnel and name == "tun0":
+                words += ["options:remote_ip=flow", "options:key=flow"]
+            else:
+                words += [f"options:tx_pcap={file}", "mtu_request=9000"]
         switch.vsctl(*words[1:])
         self._ctl = Ctl(next(switch.directory.glob("ovs-vswitchd.*.ctl")))
         self._load(switch, tables)
@@ -84,6 +88,10 @@ class Dummy:
             file = switch.directory / f"{name}.txt"
             file.write_text("".join(f"{line}\n" for line in lines))
             switch.ofctl("--bundle", f"add-{name}", BRIDGE, str(file))
+
+    def ask(self, *words: str) -> str:
+        """What a command of ovs-appctl prints."""
+        return self._ctl(*words)
 
     def close(self) -> None:
         self._wire.close()

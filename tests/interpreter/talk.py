@@ -109,7 +109,8 @@ class Talk:
         ends[f.IP6_DST] = target.value
         if kind in (135, 136):
             ends[f.ND_TARGET] = self._random.choice((target, source)).value
-        option = self._random.choice((mac, mac, mac, 0, OTHER_MAC))
+        # Of router messages Open vSwitch does not look at the options.
+        option = self._random.choice((mac, mac, mac, 0, OTHER_MAC)) if kind in (135, 136) else 0
         return Packet.of(frame | head | ends | ({f.ND_TLL if kind == 136 else f.ND_SLL: option} if option else {}), 86)
 
     def answer(self, port: int, sent: Packet) -> Packet | None:
