@@ -13,6 +13,7 @@ class Options(msgspec.Struct, frozen=True):
     switches: int = 50
     changes: int = 200
     repetitions: int = 5
+    seconds: int = 2  # of each stream of packets
     ovn: bool = True
 
     @property
