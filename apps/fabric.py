@@ -19,8 +19,10 @@ from ryu.base import app_manager
 from ryu.lib import hub
 
 from apps import assembly, evidence, settings
+from apps.announcer import Announcer
 from apps.neighbors import Neighbors
 from apps.ports import local_named
+from apps.presence import Presence
 from apps.tunnel_limit import tunnel_limit
 from controller.fleet import Fleet
 from controller.hub import Bell, Gate, Slices
@@ -33,6 +35,7 @@ from controller.too_big import TooBig
 from k8s_bridge.source import log_difference
 from pipelines.compiler import Compiler
 from pipelines.features import NUMBERS
+from pipelines.features.announce import ANSWER, WATCH
 from pipelines.features.egress import TOO_BIG
 from pipelines.features.neighbors import WATCH_PEERS, WATCH_ROUTERS
 from pipelines.features.services import REJECTING
@@ -66,17 +69,21 @@ class Fabric(app_manager.RyuApp):
         self.fleet.in_sync = lambda: self.source.status().complete
         self.refuser = Refuser()
         self.neighbors = Neighbors(self.compiler.facts, self.compiler.units, self.apply)
+        self.announcer = Announcer(self.compiler.facts, self.apply)
+        self.presence = Presence(self.compiler.facts, self.apply)
         self.too_big = TooBig(partial(tunnel_limit, self.compiler.facts))
         answering: dict[str, Callable[[Session, PacketIn], None]] = {
             **dict.fromkeys(REJECTING, self.refuser),
             **dict.fromkeys((WATCH_ROUTERS, WATCH_PEERS), self.neighbors),
             TOO_BIG: self.too_big,
+            WATCH: self.announcer.heard,
+            ANSWER: self.announcer.probed,
         }
         hooks = Hooks(
             observe=self.observe,
             ports_changed=lambda node, changes: self.apply(local_named(changes)),
             packet_in={NUMBERS[name]: handler for name, handler in answering.items()},
-            state_changed=self.neighbors.session_changed,
+            state_changed=self._session_changed,
         )
         self.switches = Switches(self.fleet, self.config.switch_settings(), hooks)
         try:
@@ -97,6 +104,8 @@ class Fabric(app_manager.RyuApp):
         hub.spawn(self._watch_stalls)
         hub.spawn(self._follow_for_ever)
         hub.spawn(self.neighbors.run)
+        hub.spawn(self.announcer.run)
+        hub.spawn(self.presence.run)
         hub.spawn(self._tell_problems)
         self.listener.start()
         LOG.info("switches may connect to %s:%d; cluster from %s", *self.listener.address, self.config.source)
@@ -123,12 +132,17 @@ class Fabric(app_manager.RyuApp):
         known = {change.key for change in changes}
         gone = [key for key in self.compiler.facts.peek(Kind.PORT) if key.startswith(f"{node} ") and key not in known]
         changes += [Change(Kind.PORT, key, None) for key in gone]
+        rows = list(rows)
         shown = evidence.macs(node, rows, self.compiler.facts)
         self.neighbors.recall(shown)
-        self.apply([*changes, *shown])
+        self.apply([*changes, *shown, *self.announcer.recall(node, rows)])
         mine = self._submitted
         while self._published < mine:
             self._gate.wait()
+
+    def _session_changed(self, session: Session) -> None:
+        for follower in (self.neighbors, self.announcer, self.presence):
+            follower.session_changed(session)
 
     # --- what inspection asks ------------------------------------------------------------------------------
 
@@ -149,7 +163,7 @@ class Fabric(app_manager.RyuApp):
 
     def problems(self) -> list[Problem]:
         """What a person should mend: in the objects, in what could not be encoded, in what switches refused."""
-        found = self.compiler.problems() + self.neighbors.problems()
+        found = self.compiler.problems() + self.neighbors.problems() + self.announcer.problems()
         found += [
             Problem(unit.feature, unit.key, "flows", reason) for unit, reason in sorted(self.fleet.errors.items())
         ]
@@ -179,6 +193,7 @@ class Fabric(app_manager.RyuApp):
                 self._bell.ring()
             self.switches.forget(deleted)
             self.neighbors.forget(deleted)
+            self.presence.forget(deleted)
 
     def _settle_settings(self) -> None:
         self.compiler.submit([Change(Kind.SETTINGS, "", self.config.fabric_settings(self._complete))])
@@ -198,7 +213,8 @@ class Fabric(app_manager.RyuApp):
             except StopIteration as end:
                 revision = end.value
             self.fleet.publish(revision, NUMBERS)
-            self.neighbors.follow(revision)
+            for follower in (self.neighbors, self.announcer, self.presence):
+                follower.follow(revision)
             self.compile_seconds = perf_counter() - began
             self.compilations += 1
             if outdated := evidence.outdated(self.compiler.facts):
@@ -225,7 +241,7 @@ class Fabric(app_manager.RyuApp):
         while True:
             hub.sleep(LOOK_FOR_PROBLEMS)
             if self.fleet.ready:
-                now = {*self.compiler.findings(), *self.neighbors.problems()}
+                now = {*self.compiler.findings(), *self.neighbors.problems(), *self.announcer.problems()}
                 log_difference(said, now, LOG)
                 said = now
 

@@ -224,7 +224,9 @@ class Rest:
     def _services(self, query: Query) -> Answer:
         del query
         fabric = self._fabric
-        return self._list(service_rows.services(fabric.compiler.facts, fabric.problems(), self._pauses()))
+        return self._list(
+            service_rows.services(fabric.compiler.facts, fabric.problems(), self._pauses(), self._announcement())
+        )
 
     def _service(self, query: Query, namespace: str, name: str) -> Answer:
         fabric = self._fabric
@@ -235,13 +237,17 @@ class Rest:
             if value is None:
                 raise Wrong(404, f"there is no Service {key} that is served" if not wrong else wrong[0]["reason"])
             slices = service_rows.slices_by_service(facts, self._pauses()).get(key, ())
-            row = service_rows.service(key, value, facts, wrong, slices)
+            row = service_rows.service(key, value, facts, wrong, slices, self._announcement())
             if "node" in query:
                 node = facts.peek(Kind.NODE).get(query["node"])
                 if node is None:
                     raise Wrong(400, f"no Node {query['node']} is known", "node")
                 row["on_node"] = list(service_rows.on_node(key, value, node, facts))
         return _json(row)
+
+    def _announcement(self) -> service_rows.Announcement:
+        announcer = getattr(self._fabric, "announcer", None)
+        return service_rows.nobody if announcer is None else announcer.row
 
     def _health_checks(self, query: Query) -> Answer:
         del query

@@ -4,7 +4,7 @@ Pure functions from facts to plain values, as in `answers`. A frontend is one ad
 that of a NodePort has the unspecified address, for all addresses of nodes that serve NodePorts.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from apps.answers import UNUSABLE, Pause, Row, by_object, no_pause
@@ -27,14 +27,25 @@ Slices = Mapping[str, Sequence[EndpointSlice]]  # by service
 WORST = ("conflict", "not served", "no endpoints")  # states of a frontend; of several the first of these is said
 
 
-def services(facts: Facts, found: Iterable[Problem], pause: Pause = no_pause) -> Iterator[Row]:
+Announcement = Callable[[str], tuple[str | None, str]]  # of an address: its node, and how that stands
+
+
+def nobody(address: str) -> tuple[str | None, str]:
+    """Where nothing is announced."""
+    del address
+    return None, ""
+
+
+def services(
+    facts: Facts, found: Iterable[Problem], pause: Pause = no_pause, announcement: Announcement = nobody
+) -> Iterator[Row]:
     """Also those that cannot be used, with their problems only."""
     wrong = by_object(found, Kind.SERVICE)
     known = facts.peek(Kind.SERVICE)
     slices = slices_by_service(facts, pause)
     for key in sorted(known.keys() | wrong.keys()):
         if key in known:
-            yield service(key, known[key], facts, wrong.get(key, []), slices.get(key, ()))
+            yield service(key, known[key], facts, wrong.get(key, []), slices.get(key, ()), announcement)
         elif key in wrong:
             yield {"name": key, "state": UNUSABLE, "frontends": [], "endpoints": [], "problems": wrong[key]}
 
@@ -47,10 +58,17 @@ def slices_by_service(facts: Facts, pause: Pause = no_pause) -> Slices:
     return found
 
 
-def service(key: str, value: Service, facts: Facts, wrong: list[Row], slices: Sequence[EndpointSlice]) -> Row:
+def service(
+    key: str,
+    value: Service,
+    facts: Facts,
+    wrong: list[Row],
+    slices: Sequence[EndpointSlice],
+    announcement: Announcement = nobody,
+) -> Row:
     """`state` is that of its worst frontend; `affinity_seconds` is null without affinity."""
     frontends = [
-        frontend(key, front, port, backends, facts, wrong)
+        frontend(key, front, port, backends, facts, wrong) | announced(front, facts, announcement)
         for port, backends in ports_of(key, value, facts)
         for front in backends.frontends
     ]
@@ -107,6 +125,19 @@ def frontend(
         "group": facts.peek(Derived.GROUP_ID).get(backends.key) if backends.targets else None,
         "endpoints": targets(backends.targets),
     }
+
+
+def announced(front: Frontend, facts: Facts, announcement: Announcement) -> Row:
+    """Of an address that is to be announced on a segment; null for others.
+
+    `announcement`: "probing", "announced", "conflict" (a station of the network has the address) or "no node" (its
+    policy is Local, and no node has a ready endpoint).
+    """
+    holder: Frontend | None = facts.peek(Derived.FRONTEND).get(front.key)
+    if holder != front or front.entrance not in (Entrance.LOAD_BALANCER, Entrance.EXTERNAL_IP):
+        return {"announced_by": None, "announcement": None}
+    node, state = announcement(str(front.ip))
+    return {"announced_by": node, "announcement": state or None}
 
 
 def targets(found: Iterable[Target]) -> list[Row]:

@@ -176,6 +176,13 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
             "addresses of its load balancer."
         ),
     ] = DEFAULTS.source_ranges_everywhere
+    announce: Annotated[
+        tuple[str, ...],
+        _means(
+            "Prefixes: load balancer addresses and external IPs in them, and in the subnet of nodes, are answered for "
+            "on that subnet (ARP, neighbour discovery) by one of its nodes, once nobody else was found to have them."
+        ),
+    ] = ()
     virtual_ip4: Annotated[
         str, _means("IPv4 address that a pod sees as its peer when a service leads it to itself. Not used elsewhere.")
     ] = str(DEFAULTS.virtual_ip4)
@@ -231,6 +238,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
             services=self.services,
             node_port_addresses=tuple(parse_cidr(text) for text in self.node_port_addresses),
             source_ranges_everywhere=self.source_ranges_everywhere,
+            announce=tuple(parse_cidr(text) for text in self.announce),
             virtual_ip4=parse_ip(self.virtual_ip4),
             virtual_ip6=parse_ip(self.virtual_ip6),
             endpoints_per_service_port=self.endpoints_per_service_port,
@@ -306,6 +314,7 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "no_masquerade": forms.each(parse_cidr),
     "service_cidrs": forms.each(parse_cidr),
     "node_port_addresses": forms.each(parse_cidr),
+    "announce": forms.each(parse_cidr),
     "snat_ports": forms.parse_ports,
     "virtual_ip4": forms.address(4),
     "virtual_ip6": forms.address(6),

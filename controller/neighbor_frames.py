@@ -1,4 +1,4 @@
-"""ARP and neighbour discovery as bytes: the questions that we ask, and what a frame says about who has an address.
+"""ARP and neighbour discovery as bytes: what we ask and announce, and what a frame says about who has an address.
 
 `claim` reads a frame that may be anything, cut or crafted: what is not exactly a message that a station on the
 link may send becomes None (RFC 826, RFC 5227; RFC 4861 sections 7.1.1 and 7.1.2).
@@ -14,7 +14,7 @@ ETHERNET = 14
 ARP_TYPE, IP6_TYPE = 0x0806, 0x86DD
 ICMP6, SOLICITATION, ADVERTISEMENT = 58, 135, 136
 ON_LINK_HOPS = 255  # a packet that has passed a router has fewer
-SOLICITED = 1 << 30
+SOLICITED, OVERRIDE = 1 << 30, 1 << 29
 SOURCE_MAC, TARGET_MAC = 1, 2  # options that hold a link-layer address
 
 _ETHERNET = Struct("!6s6sH")
@@ -24,6 +24,7 @@ _REQUEST, _REPLY = 1, 2
 _IP6 = Struct("!IHBB16s16s")
 _ND = Struct("!BBHI16s")
 _OPTION = Struct("!BB6s")
+_ALL_NODES = 0xFF02 << 112 | 1
 _SOLICITED_NODE = 0xFF02 << 112 | 0x1FF << 24  # and the last 24 bits of the address (RFC 4291)
 
 
@@ -50,20 +51,42 @@ def question(source: Ip, source_mac: int, asked: Ip, known_mac: int | None = Non
     return _solicitation(source, source_mac, asked, known_mac)
 
 
+def probe(source_mac: int, asked: Ip) -> bytes:
+    """The same by a station that has no address yet: whoever has this one objects (RFC 5227, RFC 4862)."""
+    if asked.family == 4:
+        return _arp_request(Ip(4, 0), source_mac, asked, None)
+    group = _SOLICITED_NODE | asked.value & 0xFFFFFF
+    return _nd(source_mac, 0, group, SOLICITATION, 0, asked)
+
+
+def announcement(mac: int, ip: Ip) -> bytes:
+    """The frame that tells a whole segment that `ip` is at `mac` now."""
+    if ip.family == 4:
+        return _arp_request(ip, mac, ip, None)
+    return _nd(mac, ip.value, _ALL_NODES, ADVERTISEMENT, OVERRIDE, ip, TARGET_MAC)
+
+
 def _arp_request(source: Ip, source_mac: int, asked: Ip, known_mac: int | None) -> bytes:
     head = _ETHERNET.pack(_mac(BROADCAST if known_mac is None else known_mac), _mac(source_mac), ARP_TYPE)
     return head + _ARP.pack(*_ARP_HEAD, _REQUEST, _mac(source_mac), source.value, bytes(6), asked.value)
 
 
 def _solicitation(source: Ip, source_mac: int, asked: Ip, known_mac: int | None) -> bytes:
-    group = _SOLICITED_NODE | asked.value & 0xFFFFFF
-    to_ip = asked.value if known_mac is not None else group
-    to_mac = known_mac if known_mac is not None else 0x3333 << 32 | group & 0xFFFFFFFF
-    addresses = _ip(source.value), _ip(to_ip)
-    message = _ND.pack(SOLICITATION, 0, 0, 0, _ip(asked.value)) + _OPTION.pack(SOURCE_MAC, 1, _mac(source_mac))
+    to_ip = asked.value if known_mac is not None else _SOLICITED_NODE | asked.value & 0xFFFFFF
+    return _nd(source_mac, source.value, to_ip, SOLICITATION, 0, asked, SOURCE_MAC, known_mac)
+
+
+def _nd(
+    mac: int, source: int, to_ip: int, kind: int, flags: int, target: Ip, option: int = 0, to_mac: int | None = None
+) -> bytes:
+    """A message by `mac`, which the option (0: none) holds. `to_mac` None: that of the group `to_ip`."""
+    if to_mac is None:
+        to_mac = 0x3333 << 32 | to_ip & 0xFFFFFFFF
+    addresses = _ip(source), _ip(to_ip)
+    message = _ND.pack(kind, 0, 0, flags, _ip(target.value)) + (_OPTION.pack(option, 1, _mac(mac)) if option else b"")
     total = _checksum(b"".join((*addresses, len(message).to_bytes(4), ICMP6.to_bytes(4), message)))
     message = message[:2] + total.to_bytes(2) + message[4:]
-    head = _ETHERNET.pack(_mac(to_mac), _mac(source_mac), IP6_TYPE)
+    head = _ETHERNET.pack(_mac(to_mac), _mac(mac), IP6_TYPE)
     return head + _IP6.pack(6 << 28, len(message), ICMP6, ON_LINK_HOPS, *addresses) + message
 
 
@@ -78,6 +101,21 @@ def claim(frame: bytes) -> Claim | None:
     if kind == ARP_TYPE:
         return _arp_claim(frame, to_mac)
     return _advertised(frame, to_mac, sender) if kind == IP6_TYPE else None
+
+
+def probed(frame: bytes) -> Ip | None:
+    """The address that a station without one asks about by neighbour discovery (RFC 4862 section 5.4.3)."""
+    start = ETHERNET + _IP6.size
+    if len(frame) < start + _ND.size or frame[12:14] != IP6_TYPE.to_bytes(2):
+        return None
+    _, length, protocol, hops, source, _ = _IP6.unpack_from(frame, ETHERNET)
+    kind, code, _, _, target = _ND.unpack_from(frame, start)
+    end = start + length
+    if protocol != ICMP6 or hops != ON_LINK_HOPS or any(source) or kind != SOLICITATION or code or end > len(frame):
+        return None
+    if not _sums_up(frame[ETHERNET + 8 : start], frame[start:end]):
+        return None
+    return Ip(6, int.from_bytes(target))
 
 
 def _arp_claim(frame: bytes, to_mac: bytes) -> Claim | None:

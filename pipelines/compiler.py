@@ -28,7 +28,7 @@ VIEWS: dict[ScopeKind, type[FleetView]] = {
     ScopeKind.SEGMENT: SegmentView,
     ScopeKind.NODE: NodeView,
 }
-OBSERVATIONS = (Kind.PORT, Kind.NEIGHBOR, Kind.EVIDENCE)  # keys: a node, or a node and more
+OBSERVATIONS = (Kind.PORT, Kind.NEIGHBOR, Kind.EVIDENCE, Kind.DOWN)  # keys: a node, or a node and more
 SHARED = {ScopeKind.ZONE: Derived.ZONE, ScopeKind.SEGMENT: Derived.SEGMENT}  # scopes of several nodes, and their names
 TASKS_A_SLICE = 16
 

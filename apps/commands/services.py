@@ -70,6 +70,10 @@ def _details(row: Any) -> None:
         said.append(f"only for clients in {', '.join(row['source_ranges'])}")
     if row["health_check_port"]:
         said.append(f"health checks on port {row['health_check_port']}")
+    announced = {front["address"]: front for front in row["frontends"] if front["announcement"]}
+    for address, front in announced.items():
+        by = f" by {front['announced_by']}" if front["announced_by"] else ""
+        said.append(f"announcement of {address}: {front['announcement']}{by}")
     for line in said:
         click.echo(line)
 
