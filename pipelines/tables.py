@@ -300,8 +300,8 @@ CT_COMMIT = _table(
     105,
     "ct_commit",
     Stage.POSTROUTING,
-    "New plain connections are remembered with how they entered. A translation to nothing keeps a plain and a "
-    "translated connection from sharing one reply tuple. SCTP of services gets its port here.",
+    "New plain connections are remembered with how they entered; with `separate_ports` a translation to nothing keeps "
+    "them from sharing a reply tuple with translated ones. SCTP of services gets its port here.",
     matches=_these(f.ETH_TYPE, f.IP_PROTO, f.SERVICE) | _CT,
     sets=_REMEMBER | _these(f.SCTP_SRC, f.SCTP_DST),
     goes=(106,),

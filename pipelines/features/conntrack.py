@@ -40,8 +40,8 @@ REMEMBER = (move(f.CONNECTION_FACTS, f.CT_CONNECTION_FACTS), move(f.CLIENT_MAC, 
 
 def fixed_flows(settings: Settings, view: FleetView) -> Unit:
     """Packets by their connection's state."""
-    del settings, view
-    return unit([*_tracking(), *_states(), *_commit(), *_sctp_ports()])
+    del view
+    return unit([*_tracking(), *_states(), *_commit(settings.separate_ports), *_sctp_ports()])
 
 
 def _tracking() -> Iterator[Flow]:
@@ -90,12 +90,14 @@ def _own_invalid(invalid: f.Item) -> Iterator[Flow]:
     yield CONNTRACK_STATE.flow(192, own, goto(ROUTE))
 
 
-def _commit() -> Iterator[Flow]:
-    for family, nothing in ((4, Ip(4, 0)), (6, Ip(6, 0))):
+def _commit(separate_ports: bool) -> Iterator[Flow]:
+    """A translation to nothing finds another port where a translated connection has the same reply tuple."""
+    for family in (4, 6):
+        nat = Nat("src", Ip(family, 0)) if separate_ports else None
         yield CT_COMMIT.flow(
             100,
             (f.ETH[family], ct_state("+new+trk"), f.CT_CONNECTION_FACTS.eq(0)),
-            Ct(f.SERVICE_ZONE, SNAT.id, commit=True, nat=Nat("src", nothing), exec=REMEMBER),
+            Ct(f.SERVICE_ZONE, SNAT.id, commit=True, nat=nat, exec=REMEMBER),
         )
 
 
