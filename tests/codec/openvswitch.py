@@ -1,5 +1,6 @@
 """An Open vSwitch of one's own without any network device: its dummy datapath, spoken to over a Unix socket."""
 
+import contextlib
 import os
 import socket
 import subprocess
@@ -73,7 +74,8 @@ class OpenVSwitch:
 
     def stop(self) -> None:
         for pid in reversed(self._pids):
-            os.kill(pid, 15)
+            with contextlib.suppress(ProcessLookupError):  # one that has ended by itself
+                os.kill(pid, 15)
         for pid in self._pids:
             _wait_gone(pid)
 
