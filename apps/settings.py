@@ -139,8 +139,8 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
         bool,
         _means(
             "A client that uses one source port for an endpoint and for a service that leads to it gets another port "
-            "for one of the two. Not for the userspace datapath of Open vSwitch 3.1, which ends itself over connections "
-            "that are translated to nothing."
+            "for one of the two. Not for the userspace datapath of Open vSwitch 3.1, which ends itself over such "
+            "translations to nothing."
         ),
     ] = DEFAULTS.separate_ports
     reply_path: Annotated[
