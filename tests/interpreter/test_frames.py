@@ -81,7 +81,8 @@ class Both:
     def forget_closed(self) -> None:
         """TCP connections that are over, lest their ports are used again.
 
-        Open vSwitch 3.1.0 ends with a failed assertion (`conn_type`) when a translated connection's are.
+        Open vSwitch 3.1.0 keeps a closed connection's translation for a while, so that the next one gets another
+        port; see test_ports_reused.
         """
         for one in list(self.switch.connections):
             if one.original.protocol == f.TCP and min(one.states) >= FIN_WAIT_2:
