@@ -2,7 +2,7 @@
 PYTHON ?= python3
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types docs golden bench cluster clean
+.PHONY: help setup demo test lint types docs golden bench matrix cluster clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ golden: setup ## write the golden files of tests/golden anew; read the differenc
 bench: setup ## measure against ovs-ofctl and OVN on this machine
 	@scripts/packages ovn-central ovn-host
 	@python -m bench
+
+matrix: setup ## ask every kind of service from everywhere, in every mode (minutes): a table, and build/matrix.html
+	@python -m tests.services.matrix --page build/matrix.html $(ARGS)
 
 cluster: setup ## build what a real Kubernetes API server needs (minutes, once)
 	@scripts/go-toolchain

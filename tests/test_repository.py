@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("apps", "controller", "k8s_bridge", "lab", "node", "pipelines")
-TARGETS = ("help", "setup", "demo", "test", "lint", "types", "docs", "golden", "bench", "cluster", "clean")
+TARGETS = ("help", "setup", "demo", "test", "lint", "types", "docs", "golden", "bench", "matrix", "cluster", "clean")
 RYU_MANAGER = Path(sys.prefix, "bin", "ryu-manager")
 
 

@@ -67,6 +67,21 @@ def by_door(
     return found
 
 
+AT_ONCE = 10  # what one client process has under way
+
+
+class Running:
+    """Long probes, all of them at once."""
+
+    def __init__(self, cluster: Cluster, client: str, wishes: list[Probe]) -> None:
+        parts = [wishes[first : first + AT_ONCE] for first in range(0, len(wishes), AT_ONCE)]
+        self._started = [cluster.lab.start_probes(client, part) for part in parts]
+
+    def answers(self, timeout: float = 90) -> list[Answer]:
+        """In their order."""
+        return [answer for started in self._started for answer in started.answers(timeout)]
+
+
 def remains(cluster: Cluster, *addresses: str) -> list[str]:
     """Flows of any node that name one of these addresses."""
     return [
