@@ -12,6 +12,7 @@ from rich.console import Console
 
 from bench import enclosure, ovn
 from bench.figures import Report, joined, show
+from bench.kinds import Kinds
 from bench.options import Options
 
 PARTS = ("sync", "change", "reconnect", "fakes", "encode", "paths")
@@ -21,13 +22,14 @@ PARTS = ("sync", "change", "reconnect", "fakes", "encode", "paths")
 @click.argument("parts", nargs=-1, type=click.Choice(PARTS))
 @click.option("--services", default=1000, show_default=True)
 @click.option("--endpoints", default=10, show_default=True, help="of each service")
+@click.option("--kinds", type=click.Choice(list(map(str, Kinds))), default="cluster-ip", show_default=True)
 @click.option("--switches", default=50, show_default=True, help="fake ones, and nodes in the cluster")
 @click.option("--changes", default=200, show_default=True, help="of one endpoint each")
 @click.option("--repetitions", default=5, show_default=True)
 @click.option("--seconds", default=2, show_default=True, help="of each stream of packets")
 @click.option("--ovn/--no-ovn", default=True, help="measure OVN as well (Debian: ovn-central ovn-host)")
 @click.option("--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
-def main(parts: tuple[str, ...], output: str, **sizes: int) -> None:
+def main(parts: tuple[str, ...], output: str, **sizes: object) -> None:
     """Measure Signalbox beside its peers. Needs root, and Open vSwitch as programs."""
     options = msgspec.convert(sizes, Options)
     if os.geteuid() != 0:

@@ -48,7 +48,7 @@ def measure(options: Options, directory: Path) -> Report:
         bundles.append(milliseconds(ofctl.bundle(difference(product, product.newest))))
         if ovn is not None:
             began = perf_counter()
-            commits.append(milliseconds(ovn.apply([balancer(site.cluster, service, endpoints)])))
+            commits.append(milliseconds(ovn.apply(balancer(site.cluster, service, endpoints))))
             commands.append(milliseconds(perf_counter() - began))
 
     for number in range(max(1, options.changes // 2)):

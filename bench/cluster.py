@@ -1,23 +1,26 @@
 """A cluster to measure with: nodes, services and their endpoints, as the JSON that an API server sends.
 
 Service `i` has address 10.96.0.0 + i + 1 and `endpoints` endpoints on TCP port 8080, spread over the nodes' podCIDRs;
-no two services share an endpoint. The first node is the one with a real switch.
+no two services share an endpoint. Of which kind it is, `kinds` says; node ports are 30000 + i, addresses of load
+balancers 172.20.0.0 + i + 1. The first node is the one with a real switch.
 """
 
 from collections.abc import Iterator
 
 import msgspec
 
+from bench.kinds import Kinds, ServiceKind, Vip, spec
 from k8s_bridge.translate import from_json
 from pipelines.addresses import Ip, parse_ip
 from pipelines.model import Change, Kind
 
-SERVICE_PORT, ENDPOINT_PORT = 80, 8080
+SERVICE_PORT, ENDPOINT_PORT, FIRST_NODE_PORT = 80, 8080, 30000
 FIRST_DATAPATH = 0x5B00
 PODS_A_NODE = 250
 _SERVICES = parse_ip("10.96.0.0")
 _PODS = parse_ip("10.128.0.0")
 _NODES = parse_ip("10.0.0.0")
+_BALANCERS = parse_ip("172.20.0.0")
 _CREATED = "2026-01-01T00:00:00Z"
 
 Object = tuple[Kind, bytes]
@@ -29,6 +32,7 @@ class Cluster(msgspec.Struct, frozen=True):
     services: int = 1000
     endpoints: int = 10
     nodes: int = 50
+    kinds: Kinds = Kinds.CLUSTER_IP
 
     @property
     def all_nodes(self) -> int:
@@ -37,6 +41,21 @@ class Cluster(msgspec.Struct, frozen=True):
 
     def service_address(self, service: int) -> Ip:
         return Ip(4, _SERVICES.value + service + 1)
+
+    def balancer_address(self, service: int) -> Ip:
+        return Ip(4, _BALANCERS.value + service + 1)
+
+    def vips(self, service: int, endpoints: list[Ip]) -> Iterator[Vip]:
+        """All that clients of the first node may ask for, and who answers there."""
+        kind = self.kinds.of(service)
+        every = tuple(f"{address}:{ENDPOINT_PORT}" for address in endpoints)
+        here = tuple(f"{address}:{ENDPOINT_PORT}" for address in endpoints if _node_of(address) == 0)
+        yield Vip(f"{self.service_address(service)}:{SERVICE_PORT}", every)
+        outer = here if kind is ServiceKind.LOCAL else every
+        if kind.has_node_port:
+            yield Vip(f"{node_address(0)}:{FIRST_NODE_PORT + service}", outer)
+        if kind.has_load_balancer:
+            yield Vip(f"{self.balancer_address(service)}:{SERVICE_PORT}", outer)
 
     def endpoint_addresses(self, service: int) -> list[Ip]:
         numbers = range(service * self.endpoints, (service + 1) * self.endpoints)
@@ -62,7 +81,7 @@ class Cluster(msgspec.Struct, frozen=True):
 
     def _node(self, number: int) -> Object:
         notes = {
-            "signalbox.dev/node-addresses": f"{Ip(4, _NODES.value + 2 + number)}/16",
+            "signalbox.dev/node-addresses": f"{node_address(number)}/16",
             "signalbox.dev/gateways": "10.0.0.1",
             "signalbox.dev/uplink": "uplink",
             "signalbox.dev/mac-address": f"02:00:00:00:{number >> 8:02x}:{number & 255:02x}",
@@ -73,10 +92,13 @@ class Cluster(msgspec.Struct, frozen=True):
         return _object(Kind.NODE, {"name": node_name(number), "annotations": notes}, spec={"podCIDRs": [cidr]})
 
     def _service(self, service: int) -> Object:
-        ports = [{"port": SERVICE_PORT, "targetPort": ENDPOINT_PORT, "protocol": "TCP"}]
-        address = str(self.service_address(service))
-        spec = {"clusterIP": address, "clusterIPs": [address], "ports": ports, "type": "ClusterIP"}
-        return _object(Kind.SERVICE, {"name": service_name(service), "namespace": "bench"}, spec=spec)
+        kind, address = self.kinds.of(service), str(self.service_address(service))
+        found = spec(kind, address, SERVICE_PORT, ENDPOINT_PORT, FIRST_NODE_PORT + service)
+        meta: dict[str, object] = {"name": service_name(service), "namespace": "bench"}
+        if kind.has_load_balancer:
+            ingress = [{"ip": str(self.balancer_address(service))}]
+            return _object(Kind.SERVICE, meta, spec=found, status={"loadBalancer": {"ingress": ingress}})
+        return _object(Kind.SERVICE, meta, spec=found)
 
     def slice(self, service: int, addresses: list[Ip]) -> Object:
         """The EndpointSlice of a service."""
@@ -87,12 +109,23 @@ class Cluster(msgspec.Struct, frozen=True):
             {"name": f"{name}-x", "namespace": "bench", "labels": {"kubernetes.io/service-name": name}},
             addressType="IPv4",
             ports=[{"port": ENDPOINT_PORT, "protocol": "TCP"}],
-            endpoints=[{"addresses": [str(address)], "conditions": ready} for address in addresses],
+            endpoints=[
+                {"addresses": [str(address)], "conditions": ready, "nodeName": node_name(_node_of(address))}
+                for address in addresses
+            ],
         )
 
 
 def node_name(number: int) -> str:
     return f"node-{number}"
+
+
+def node_address(number: int) -> Ip:
+    return Ip(4, _NODES.value + 2 + number)
+
+
+def _node_of(pod: Ip) -> int:
+    return (pod.value - _PODS.value) >> 8
 
 
 def service_name(service: int) -> str:

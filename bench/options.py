@@ -3,6 +3,7 @@
 import msgspec
 
 from bench.cluster import Cluster
+from bench.kinds import Kinds
 
 
 class Options(msgspec.Struct, frozen=True):
@@ -15,7 +16,8 @@ class Options(msgspec.Struct, frozen=True):
     repetitions: int = 5
     seconds: int = 2  # of each stream of packets
     ovn: bool = True
+    kinds: Kinds = Kinds.CLUSTER_IP  # of services
 
     @property
     def cluster(self) -> Cluster:
-        return Cluster(self.services, self.endpoints, self.switches)
+        return Cluster(self.services, self.endpoints, self.switches, self.kinds)

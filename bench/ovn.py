@@ -7,7 +7,8 @@ one, each load balancer would take more flows.
 import re
 from shutil import which
 
-from bench.cluster import ENDPOINT_PORT, SERVICE_PORT, Cluster
+from bench.cluster import Cluster
+from bench.kinds import AFFINITY_SECONDS, ServiceKind
 from bench.openvswitch import INTEGRATION, OpenVSwitch
 from lab import netns, switch
 from pipelines.addresses import Ip
@@ -15,6 +16,7 @@ from pipelines.addresses import Ip
 SCHEMAS = "/usr/share/ovn"
 DONE = re.compile(r"ovn-controller\(s\) completion:\s+(\d+)ms")
 SWITCH = "pods"
+AT_ONCE = 5000  # commands
 
 
 def installed() -> bool:
@@ -64,7 +66,13 @@ class Ovn:
         self.nbctl(["--timeout=60", "--wait=hv", "sync"])
 
     def apply(self, commands: list[list[str]]) -> float:
-        """Seconds from the commit to the northbound database until the flows are in the switch (OVN's own count)."""
+        """Seconds from the commit to the northbound database until the flows are in the switch (OVN's own count).
+
+        More than a command line holds becomes several, one after the other.
+        """
+        return sum(self._apply(commands[at : at + AT_ONCE]) for at in range(0, len(commands), AT_ONCE))
+
+    def _apply(self, commands: list[list[str]]) -> float:
         words = [word for command in commands for word in ("--", *command)]
         printed = self.nbctl(["--timeout=60", "--wait=hv", "--print-wait-time", *words])
         found = DONE.search(printed)
@@ -87,17 +95,26 @@ def balancers(cluster: Cluster) -> list[list[str]]:
         command
         for service in range(cluster.services)
         for command in (
-            balancer(cluster, service, cluster.endpoint_addresses(service)),
+            *balancer(cluster, service, cluster.endpoint_addresses(service)),
             ["ls-lb-add", SWITCH, f"service-{service}"],
         )
     ]
 
 
-def balancer(cluster: Cluster, service: int, endpoints: list[Ip]) -> list[str]:
-    """The command that makes a service, or changes its endpoints."""
-    backends = ",".join(f"{address}:{ENDPOINT_PORT}" for address in endpoints)
-    vip = f"{cluster.service_address(service)}:{SERVICE_PORT}"
-    return ["--may-exist", "lb-add", f"service-{service}", vip, backends, "tcp"]
+def balancer(cluster: Cluster, service: int, endpoints: list[Ip]) -> list[list[str]]:
+    """The commands that make a service, or change its endpoints.
+
+    An address without a backend on this node is left out, where another proxy would refuse its clients.
+    """
+    name = f"service-{service}"
+    found = [
+        ["--may-exist", "lb-add", name, vip.at, ",".join(vip.backends), "tcp"]
+        for vip in cluster.vips(service, endpoints)
+        if vip.backends
+    ]
+    if cluster.kinds.of(service) is ServiceKind.AFFINITY:
+        found.append(["set", "load_balancer", name, f"options:affinity_timeout={AFFINITY_SECONDS}"])
+    return found
 
 
 def no_balancers(cluster: Cluster) -> list[list[str]]:
