@@ -6,6 +6,7 @@ there. What differs between nodes (where the endpoint is, seen from here) is ask
 
 import hashlib
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 
 from pipelines import fields as f
 from pipelines.actions import Controller, Ct, Meter, Move, Nat, SetField, ToGroup, load, move
@@ -190,6 +191,7 @@ def _choice(owner: str, targets: tuple[Target, ...], backends: ServiceBackends, 
     return Unit(tuple(flows), (*groups, Group(number, tuple(buckets))))
 
 
+@lru_cache(maxsize=1 << 16)
 def _hash(target: Target, size: int) -> int:
     return int.from_bytes(hashlib.blake2b(f"{target.ip} {target.port}".encode(), digest_size=size).digest(), "big")
 
