@@ -128,21 +128,22 @@ def nd_answer(entered: Entered, ip: Ip, mac: int | None, *when_probed: Action) -
 def watched_routers(router: Router, view: NodeView) -> Unit:
     """What the next hops that a node names say about themselves; the controller has asked, or wants to know."""
     named = [ip for ip in view.node.gateways if ip.family == router.ip.family]
-    return unit(flow for ip in named for flow in watched(ip)) if view.settings.ask_routers else EMPTY
+    # A next hop may be a node of the segment, too: what it says is heard once.
+    return unit(flow for ip in named for flow in watched(ip, 120)) if view.settings.ask_routers else EMPTY
 
 
 def watched_peers(network: NodeNetwork, view: SegmentView) -> Unit:
     """What a neighbour says about its addresses, while nothing better than asking tells its MAC."""
     if not network.asked or not view.neighbours(network):
         return EMPTY
-    return unit(flow for ip in network.addresses if ip.family == view.family for flow in watched(ip))
+    return unit(flow for ip in network.addresses if ip.family == view.family for flow in watched(ip, 110))
 
 
-def watched(ip: Ip) -> Iterator[Flow]:
+def watched(ip: Ip, priority: int = 100) -> Iterator[Flow]:
     """Whatever is said on the uplink about who has `ip`, for the controller."""
     advertised = (*_ND, f.ICMP6_TYPE.eq(ADVERTISEMENT), f.ND_TARGET.eq(ip.value))
     said = (f.ARP, f.ARP_SPA.eq(ip.value)) if ip.family == 4 else advertised
-    yield NEIGHBOR_WATCH.flow(100, said, Meter(NEIGHBOR_METER), Controller(WATCHED_BYTES))
+    yield NEIGHBOR_WATCH.flow(priority, said, Meter(NEIGHBOR_METER), Controller(WATCHED_BYTES))
 
 
 FEATURES = (

@@ -148,6 +148,10 @@ def _to_peer(to: tuple[f.Item, f.Item], network: NodeNetwork, view: SegmentView)
     yield _leave(200, to, Egress.ROUTER if way is Way.ROUTER else Egress.GATEWAY)
     if way is Way.GATEWAY:
         yield _back(*to)
+        # Connections of this host to a service that began when the MAC was known, untranslated: from gw0 their host
+        # would not take its own address, so they try the router.
+        began_straight = (f.ENTERED_BY.eq(Entered.LOCAL), f.SERVICE.eq(1), f.SNAT_KIND.eq(0))
+        yield _leave(206, (*began_straight, *to), Egress.ROUTER)
 
 
 def _back(*to: f.Item) -> Flow:

@@ -15,7 +15,7 @@ from pipelines.model import Change, Kind
 from pipelines.tables import BY_ID, ENDPOINT_DNAT
 from pipelines.unit import EMPTY, Member, Revision, Unit, UnitKey
 from tests.pipelines import clusters
-from tests.pipelines.objects import carried, compiled, gone, node, pod, port, small_cluster
+from tests.pipelines.objects import carried, compiled, gone, ips, node, pod, port, small_cluster
 
 World = dict[tuple[Kind, str], Any]
 
@@ -30,6 +30,12 @@ N1 = node("n1", ["10.10.1.0/24"], datapath_id=1)
 FORGOTTEN = [[N1, port("n1", "gw0", 2, "0a:00:00:00:00:01"), gone(N1)], [N1]]
 GATEWAY_TAKEN = [small_cluster(), [pod("b", "n1", "10.10.1.1")]]
 ONE_MAC_TWICE = [small_cluster(), [pod("b", "n1", "10.10.1.10", "fd00:10:1::11")]]
+PEER_AS_NEXT_HOP = [
+    [
+        node("n1", (), ["192.168.77.101/24"], datapath_id=1, gateways=ips("192.168.77.102")),
+        node("n2", (), ["192.168.77.102/24"], datapath_id=2),
+    ]
+]
 NO_SETTINGS = [[Change(Kind.SETTINGS, "", None)]]
 
 
@@ -193,6 +199,7 @@ def test_revisions_lead_from_the_old_units_and_members_to_the_new_ones(history: 
 @settings(max_examples=60)
 @example(GATEWAY_TAKEN)
 @example(ONE_MAC_TWICE)
+@example(PEER_AS_NEXT_HOP)
 @given(HISTORIES)
 def test_no_flow_key_or_group_id_is_claimed_by_two_units_of_one_switch(history: list[list[Change]]) -> None:
     compiler = Compiler()
