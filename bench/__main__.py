@@ -15,7 +15,7 @@ from bench.figures import Report, joined, show
 from bench.kinds import Kinds
 from bench.options import Options
 
-PARTS = ("sync", "change", "reconnect", "fakes", "encode", "paths")
+PARTS = ("sync", "change", "reconnect", "fakes", "encode", "paths", "services")
 
 
 @click.command()

@@ -1,15 +1,18 @@
 """OVN beside us: its own databases, ovn-northd and ovn-controller on the same Open vSwitch.
 
-One logical switch with one port of this machine, and every service as a load balancer of that switch. No router: with
-one, each load balancer would take more flows.
+Where only flows count: one logical switch with one port of this machine, and every service as a load balancer of that
+switch. No router: with one, each load balancer would take more flows. `bench.service_lab` has another topology.
 """
 
 import re
+from collections.abc import Callable
+from pathlib import Path
 from shutil import which
+from typing import Protocol
 
 from bench.cluster import Cluster
 from bench.kinds import AFFINITY_SECONDS, ServiceKind
-from bench.openvswitch import INTEGRATION, OpenVSwitch
+from bench.openvswitch import INTEGRATION
 from lab import netns, switch
 from pipelines.addresses import Ip
 
@@ -23,11 +26,21 @@ def installed() -> bool:
     return all(which(program) for program in ("ovn-northd", "ovn-controller", "ovn-nbctl"))
 
 
-class Ovn:
-    """Started at once; it ends with the enclosure."""
+class Switch(Protocol):
+    """An Open vSwitch whose files are under one directory."""
 
-    def __init__(self, ovs: OpenVSwitch) -> None:
-        self._ovs = ovs
+    @property
+    def directory(self) -> Path: ...
+    @property
+    def environment(self) -> dict[str, str]: ...
+    def vsctl(self, words: str) -> None: ...
+
+
+class Ovn:
+    """Started at once; it ends with the enclosure. `topology`: what it is told first."""
+
+    def __init__(self, ovs: Switch, topology: "Callable[[Ovn], None] | None" = None) -> None:
+        self.ovs = ovs
         at = str(ovs.directory)
         self._environment = ovs.environment | dict.fromkeys(("OVN_RUNDIR", "OVN_DBDIR", "OVN_LOGDIR"), at)
         for database in ("nb", "sb"):
@@ -43,16 +56,13 @@ class Ovn:
         ids = f"system-id=bench ovn-remote={self._sb} ovn-encap-type=geneve ovn-encap-ip=127.0.0.1"
         ovs.vsctl("set open_vswitch . " + " ".join(f"external-ids:{each}" for each in ids.split()))
         ovs.vsctl(f"add-br {INTEGRATION} -- set bridge {INTEGRATION} datapath_type=netdev fail_mode=secure")
-        ovs.vsctl(f"add-port {INTEGRATION} pod -- set interface pod type=internal external-ids:iface-id=pod")
         self._start_controller()
-        self.nbctl(f"ls-add {SWITCH} -- lsp-add {SWITCH} pod".split())
-        self.nbctl(["lsp-set-addresses", "pod", "0a:58:0a:80:00:02 10.128.0.2"])
-        self.nbctl(["--timeout=30", "wait-until", "logical_switch_port", "pod", "up=true"])
+        (topology or one_switch)(self)
         self.wait()
 
     def _start_controller(self) -> None:
-        database = f"unix:{self._ovs.directory}/db.sock"
-        log = _log(f"{self._ovs.directory}/ovn-controller.log")
+        database = f"unix:{self.ovs.directory}/db.sock"
+        log = _log(f"{self.ovs.directory}/ovn-controller.log")
         self._run("ovn-controller", database, "--pidfile", "--detach", *log)
 
     def _run(self, *argv: str) -> str:
@@ -82,11 +92,18 @@ class Ovn:
 
     def restart_controller(self) -> None:
         """ovn-controller forgets, reads the switch's flows away and writes them again."""
-        process = switch.pid(self._ovs.directory, "ovn-controller")
+        process = switch.pid(self.ovs.directory, "ovn-controller")
         if process is not None:
             netns.end([process])
         self._start_controller()
         self.wait()
+
+
+def one_switch(ovn: Ovn) -> None:
+    ovn.ovs.vsctl(f"add-port {INTEGRATION} pod -- set interface pod type=internal external-ids:iface-id=pod")
+    ovn.nbctl(f"ls-add {SWITCH} -- lsp-add {SWITCH} pod".split())
+    ovn.nbctl(["lsp-set-addresses", "pod", "0a:58:0a:80:00:02 10.128.0.2"])
+    ovn.nbctl(["--timeout=30", "wait-until", "logical_switch_port", "pod", "up=true"])
 
 
 def balancers(cluster: Cluster) -> list[list[str]]:
