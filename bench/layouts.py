@@ -89,24 +89,32 @@ def _next_hops(lab: Lab) -> Iterable[Change]:
             yield Change(Kind.NEIGHBOR, neighbor_key(node.name, parse_ip(gateway)), Neighbor(parse_mac(router)))
 
 
-def cross_connect(lab: Lab, client: str, server: str) -> Layout:
-    """The floor: two pods on two nodes, and no flow but those that set MACs, count the hop and send. IPv4."""
+def cross_connect(lab: Lab, client: str, server: str, *, tracked: bool = False) -> Layout:
+    """The floor: two pods on two nodes, and no flow but those that set MACs, count the hop and send. IPv4.
+
+    `tracked`: they also pass conntrack once on each node, as everything does that may be part of a service connection.
+    """
     ends = [lab.pod(client), lab.pod(server)]
     lines: Lines = {}
     for mine, other in (ends, ends[::-1]):
         node, peer = lab.node(mine.node), lab.node(other.node)
         port, uplink, gateway = (lab.port_number(node.name, name) for name in (mine.port, node.uplink, GATEWAY))
         here, there = (_address(pod.station.addresses) for pod in (mine, other))
-        lines[node.name] = [
-            f"flow add table=0, priority=1,{match} actions={actions}"
-            for match, actions in (
-                (f"arp,in_port={port}", f"output:{gateway}"),
-                (f"arp,in_port={gateway}", f"output:{port}"),
-                (f"ip,in_port={port},nw_dst={there}", _hop(node.mac, peer.mac, uplink)),
-                (f"ip,in_port={uplink},nw_dst={here}", _hop(node.gateway_mac, mine.station.mac, port)),
-            )
-        ]
-    return Layout("static cross-connect", lines)
+        flows = [(f"arp,in_port={port}", f"output:{gateway}"), (f"arp,in_port={gateway}", f"output:{port}")]
+        for match, hop in (
+            (f"ip,in_port={port},nw_dst={there}", _hop(node.mac, peer.mac, uplink)),
+            (f"ip,in_port={uplink},nw_dst={here}", _hop(node.gateway_mac, mine.station.mac, port)),
+        ):
+            if tracked:
+                flows += [
+                    (match, "ct(zone=1,nat,table=1)"),
+                    (f"table=1,{match},ct_state=+trk+new", f"ct(commit,zone=1),{hop}"),
+                    (f"table=1,{match},ct_state=+trk+est", hop),
+                ]
+            else:
+                flows.append((match, hop))
+        lines[node.name] = [f"flow add priority=1,{match} actions={actions}" for match, actions in flows]
+    return Layout(f"static cross-connect, {tracked=}", lines)
 
 
 def _hop(source: str, destination: str, port: int) -> str:

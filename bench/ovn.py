@@ -121,13 +121,12 @@ def balancers(cluster: Cluster) -> list[list[str]]:
 def balancer(cluster: Cluster, service: int, endpoints: list[Ip]) -> list[list[str]]:
     """The commands that make a service, or change its endpoints.
 
-    An address without a backend on this node is left out, where another proxy would refuse its clients.
+    Who asks where there is no backend on this node is refused; OVN has no flow that only drops.
     """
     name = f"service-{service}"
     found = [
-        ["--may-exist", "lb-add", name, vip.at, ",".join(vip.backends), "tcp"]
+        ["--may-exist", *(() if vip.backends else ("--reject",)), "lb-add", name, vip.at, ",".join(vip.backends), "tcp"]
         for vip in cluster.vips(service, endpoints)
-        if vip.backends
     ]
     if cluster.kinds.of(service) is ServiceKind.AFFINITY:
         found.append(["set", "load_balancer", name, f"options:affinity_timeout={AFFINITY_SECONDS}"])

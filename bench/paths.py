@@ -89,6 +89,7 @@ def _ways(lab: Lab) -> list[Way]:
         Way(GATEWAY_WAY, "c", unknown, GATEWAY),
         Way(DIRECT, "c", known),
         Way(FLOOR, "c", layouts.cross_connect(lab, CLIENT, "c")),
+        Way(TRACKED, "c", layouts.cross_connect(lab, CLIENT, "c", tracked=True)),
         Way(TUNNEL_WAY, "c", tunnel, TUNNEL, pod_mtu(STANDARD_MTU, TrafficMode.ENCAP, Tunnel.GENEVE, 4)),
         Way(ROUTER, "d", known),
         Way(MASQUERADED, "remote", known, GATEWAY),
@@ -96,13 +97,14 @@ def _ways(lab: Lab) -> list[Way]:
     ]
 
 
-DIRECT, FLOOR = "direct", "static cross-connect"
+DIRECT, FLOOR, TRACKED = "direct", "static cross-connect", "the same with conntrack"
 GATEWAY_WAY, TUNNEL_WAY = "gw0 and host", "tunnel (Geneve)"
 ROUTER = "by a router"
-MASQUERADED, EGRESS_DIRECT = "outside by gw0, masqueraded", "outside, egress: direct"
+MASQUERADED, EGRESS_DIRECT = "outside by gw0", "outside, egress direct"
 PAIRS = (
     Pair(DIRECT, GATEWAY_WAY),
     Pair(DIRECT, FLOOR),
+    Pair(DIRECT, TRACKED),
     Pair(TUNNEL_WAY, DIRECT),
     Pair(ROUTER, DIRECT),
     Pair(EGRESS_DIRECT, MASQUERADED),
@@ -153,12 +155,12 @@ def _address(lab: Lab, server: str) -> str:
 
 FIGURES: tuple[tuple[str, str, Callable[[Measured], list[float]]], ...] = (
     ("TCP", "Mb/s", lambda m: m.tcp),
-    (f"datagrams of {streams.SMALL} bytes", "/s", lambda m: m.udp),
+    ("small datagrams", "/s", lambda m: m.udp),
     ("round trip", "µs", lambda m: m.middle),
     ("round trip, 99th percentile", "µs", lambda m: m.late),
-    ("switches' processor for a gigabit", "s", lambda m: m.gigabit),
-    ("switches' processor for a datagram", "µs", lambda m: m.datagram),
-    ("cached decisions, all switches", "", lambda m: m.cached),
+    ("processor for a gigabit", "s", lambda m: m.gigabit),
+    ("processor for a datagram", "µs", lambda m: m.datagram),
+    ("cached decisions", "", lambda m: m.cached),
 )
 
 
