@@ -47,6 +47,7 @@ class Announcer:
         self._claiming = claiming or Claiming(self._able)
         self._sessions: dict[str, Session] = {}  # of the nodes that can send
         self._nodes: dict[Session, str] = {}  # the same, the other way round
+        self._gathered: dict[str, bool] = {}  # by segment, for one turn: whether its nodes are all known
         self._watched_since: dict[Ip, int] = {}  # the revision that made who answers for it hear who objects
         self._bell = Bell()
 
@@ -54,6 +55,8 @@ class Announcer:
 
     def follow(self, revision: Revision) -> None:
         """This was compiled."""
+        if not self._facts.peek(Kind.SETTINGS)[""].announce:
+            return
         touched: dict[str, None] = {}
         for change in revision.changes:
             if change.key.feature in (WATCH, ANSWER):
@@ -124,8 +127,11 @@ class Announcer:
         announced: Announced | None = self._facts.peek(Derived.ANNOUNCED).get(str(ip))
         if announced is None or session.revision < self._watched_since.get(ip, 0):
             return False
-        stations: tuple[Station, ...] = self._facts.peek(Derived.STATIONS).get(announced.segment, ())
-        return all(not one.alive or self._uplink(one.node) is not None for one in stations)
+        if announced.segment not in self._gathered:
+            stations: tuple[Station, ...] = self._facts.peek(Derived.STATIONS).get(announced.segment, ())
+            known = all(not one.alive or self._uplink(one.node) is not None for one in stations)
+            self._gathered[announced.segment] = known
+        return self._gathered[announced.segment]
 
     def _uplink(self, node: str) -> Port | None:
         value: Node | None = self._facts.peek(Kind.NODE).get(node)
@@ -139,9 +145,14 @@ class Announcer:
     def run(self) -> None:
         """For ever."""
         while True:
-            now = self._now()
-            self._take(self._claiming.advance(now))
-            self._bell.wait(self._claiming.wait(now))
+            self._bell.wait(self.advance())
+
+    def advance(self) -> float | None:
+        """Says what is due; returns in how many seconds to look again, None: when something has changed."""
+        now = self._now()
+        self._gathered.clear()
+        self._take(self._claiming.advance(now))
+        return self._claiming.wait(now)
 
     def _take(self, step: Step) -> None:
         for sending in step.frames:

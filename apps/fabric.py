@@ -74,7 +74,7 @@ class Fabric(app_manager.RyuApp):
         self.too_big = TooBig(partial(tunnel_limit, self.compiler.facts))
         answering: dict[str, Callable[[Session, PacketIn], None]] = {
             **dict.fromkeys(REJECTING, self.refuser),
-            **dict.fromkeys((WATCH_ROUTERS, WATCH_PEERS), self.neighbors),
+            **dict.fromkeys((WATCH_ROUTERS, WATCH_PEERS), self._heard),
             TOO_BIG: self.too_big,
             WATCH: self.announcer.heard,
             ANSWER: self.announcer.probed,
@@ -139,6 +139,11 @@ class Fabric(app_manager.RyuApp):
         mine = self._submitted
         while self._published < mine:
             self._gate.wait()
+
+    def _heard(self, session: Session, packet: PacketIn) -> None:
+        """Of a next hop or a peer; a service may want the same address."""
+        self.neighbors(session, packet)
+        self.announcer.heard(session, packet)
 
     def _session_changed(self, session: Session) -> None:
         for follower in (self.neighbors, self.announcer, self.presence):

@@ -37,7 +37,7 @@ class Presence:
 
     def follow(self, revision: Revision) -> None:
         """This was compiled."""
-        on = bool(self._facts.aside().settings().announce)
+        on = bool(self._facts.peek(Kind.SETTINGS)[""].announce)
         if on != self._on or revision.members:
             self._on = on
             self._take_stock()

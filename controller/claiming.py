@@ -30,6 +30,7 @@ class Timing(Struct, frozen=True):
     defence: float = 10  # between two objections to somebody's claim (RFC 5227)
     remembered: float = 60  # how long such a claim is reported after it was last heard
     look: float = 0.1  # between two looks at whether a node can ask by now
+    most: int = 100  # messages at once; the rest has to wait for the next look
 
 
 class Phase(StrEnum):
@@ -124,6 +125,8 @@ class Claiming:
         step = Step([], [])
         for ip in list(self._active):
             state = self._states[ip]
+            if len(step.frames) >= self.timing.most:
+                break
             if state.due > now:
                 continue
             if state.phase is Phase.HELD:
