@@ -1,5 +1,6 @@
 """Frames of ARP and neighbour discovery, checked against Scapy; and frames that nobody should send."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from scapy.layers.inet6 import (
 from scapy.layers.l2 import ARP, Dot1Q, Ether
 from scapy.packet import Packet, Raw
 
-from controller.neighbor_frames import Claim, claim, question
+from controller.neighbor_frames import Claim, announcement, claim, probe, probed, question
 from pipelines.addresses import parse_ip, parse_mac
 
 OUR_MAC, ROUTER_MAC = "aa:00:00:00:00:01", "fe:00:00:00:00:01"
@@ -168,3 +169,59 @@ def test_a_damaged_advertisement_is_not_believed(at: int, change: int) -> None:
     found = claim(bytes(raw))
     about_whom = range(22, 86)  # addresses and message are under the checksum
     assert found is None or at not in about_whom
+
+
+VIP = {4: "192.168.77.150", 6: "fd00:77::150"}
+
+
+def test_a_probe_names_no_own_address() -> None:
+    """RFC 5227 section 2.1.1, RFC 4862 section 5.4.2."""
+    arp = Ether(probe(parse_mac(OUR_MAC), parse_ip(VIP[4])))
+    assert (arp.src, arp.dst) == (OUR_MAC, "ff:ff:ff:ff:ff:ff")
+    assert (arp[ARP].op, arp[ARP].hwsrc, arp[ARP].psrc, arp[ARP].pdst) == (1, OUR_MAC, "0.0.0.0", VIP[4])
+    raw = probe(parse_mac(OUR_MAC), parse_ip(VIP[6]))
+    nd = Ether(raw)
+    assert (nd.src, nd.dst) == (OUR_MAC, "33:33:ff:00:01:50")
+    assert (nd[IPv6].src, nd[IPv6].dst, nd[IPv6].hlim) == ("::", "ff02::1:ff00:150", 255)
+    assert nd[ICMPv6ND_NS].tgt == VIP[6]
+    assert ICMPv6NDOptSrcLLAddr not in nd
+    del nd[ICMPv6ND_NS].cksum
+    assert bytes(nd) == raw
+    assert probed(raw) == parse_ip(VIP[6])
+
+
+def test_an_announcement_is_for_everybody_and_replaces_what_was_known() -> None:
+    """RFC 5227 section 2.3, RFC 4861 section 7.2.6."""
+    raw = announcement(parse_mac(OUR_MAC), parse_ip(VIP[4]))
+    arp = Ether(raw)
+    assert (arp.src, arp.dst) == (OUR_MAC, "ff:ff:ff:ff:ff:ff")
+    assert (arp[ARP].op, arp[ARP].hwsrc, arp[ARP].psrc, arp[ARP].pdst) == (1, OUR_MAC, VIP[4], VIP[4])
+    assert claim(raw) is not None
+    raw = announcement(parse_mac(OUR_MAC), parse_ip(VIP[6]))
+    nd = Ether(raw)
+    assert (nd.dst, nd[IPv6].src, nd[IPv6].dst) == ("33:33:00:00:00:01", VIP[6], "ff02::1")
+    told = nd[ICMPv6ND_NA]
+    assert (told.tgt, told.R, told.S, told.O) == (VIP[6], 0, 0, 1)
+    assert nd[ICMPv6NDOptDstLLAddr].lladdr == OUR_MAC
+    found = claim(raw)
+    assert found is not None
+    assert (found.ip, found.mac, found.answer) == (parse_ip(VIP[6]), parse_mac(OUR_MAC), False)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda packet: packet[IPv6].setfieldval("src", "fe80::1"),
+        lambda packet: packet[IPv6].setfieldval("hlim", 64),
+        lambda packet: packet[ICMPv6ND_NS].setfieldval("code", 1),
+        lambda packet: packet[ICMPv6ND_NS].setfieldval("cksum", 1),
+        lambda packet: packet[IPv6].setfieldval("plen", 99),
+    ],
+)
+def test_only_a_station_without_an_address_probes(spoil: Callable[[Packet], None]) -> None:
+    packet = Ether(probe(parse_mac(OUR_MAC), parse_ip(VIP[6])))
+    if ICMPv6ND_NS in packet:
+        del packet[ICMPv6ND_NS].cksum
+    spoil(packet)
+    assert probed(bytes(packet)) is None
+    assert all(probed(bytes(packet)[:length]) is None for length in range(len(bytes(packet))))
