@@ -26,7 +26,7 @@ PARTS = ("sync", "change", "reconnect", "fakes", "encode", "paths", "services")
 @click.option("--switches", default=50, show_default=True, help="fake ones, and nodes in the cluster")
 @click.option("--changes", default=200, show_default=True, help="of one endpoint each")
 @click.option("--repetitions", default=5, show_default=True)
-@click.option("--seconds", default=2, show_default=True, help="of each stream of packets")
+@click.option("--seconds", default=2.0, show_default=True, help="of each stream of packets")
 @click.option("--ovn/--no-ovn", default=True, help="measure OVN as well (Debian: ovn-central ovn-host)")
 @click.option("--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def main(parts: tuple[str, ...], output: str, **sizes: object) -> None:

@@ -14,7 +14,7 @@ class Options(msgspec.Struct, frozen=True):
     switches: int = 50
     changes: int = 200
     repetitions: int = 5
-    seconds: int = 2  # of each stream of packets
+    seconds: float = 2  # of each stream of packets; below 1 it is only seen that there is one
     ovn: bool = True
     kinds: Kinds = Kinds.CLUSTER_IP  # of services
 

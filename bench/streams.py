@@ -17,6 +17,7 @@ from lab.netns import LabError
 HERE = Path(__file__).parent
 IPERF, ECHO = 5201, 7007  # ports of the servers
 SMALL = 64  # bytes of a small datagram's payload
+SHORT = "200K"  # bytes, for those who ask for less than iperf3's least time
 PATIENCE = 20.0
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -73,17 +74,8 @@ def _ask(lab: Lab, client: str, address: str, check: bool = True) -> bool:
 
 
 def _iperf(lab: Lab, client: str, address: str, seconds: float, *more: str) -> tuple[dict[str, Any], float]:
-    words = [
-        "iperf3",
-        "--json",
-        "--client",
-        address,
-        "--port",
-        str(IPERF),
-        "--time",
-        f"{max(1, round(seconds))}",
-        *more,
-    ]
+    length = ("--time", f"{seconds:.0f}") if seconds >= 1 else ("--bytes", SHORT)
+    words = ["iperf3", "--json", "--client", address, "--port", str(IPERF), *length, *more]
     return _timed(lab, lambda: _once(lab, client, words, seconds))
 
 

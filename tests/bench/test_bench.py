@@ -20,17 +20,17 @@ ROOT = Path(__file__).parents[2]
 SMALL = ("--services=5", "--endpoints=2", "--switches=3", "--changes=4", "--repetitions=2", "--no-ovn", "--output=json")
 
 
-def bench(part: str, temporary: Path) -> subprocess.Popen[str]:
+def bench(part: str, temporary: Path, *more: str) -> subprocess.Popen[str]:
     environment = os.environ | {"TMPDIR": str(temporary)}
-    command = [sys.executable, "-W", "ignore", "-m", "bench", part, *SMALL]
+    command = [sys.executable, "-W", "ignore", "-m", "bench", part, *SMALL, *more]
     return subprocess.Popen(
         command, cwd=ROOT, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
 
 
-def report_of(part: str, temporary: Path) -> Report:
-    process = bench(part, temporary)
-    printed, said = process.communicate(timeout=120)
+def report_of(part: str, temporary: Path, *more: str) -> Report:
+    process = bench(part, temporary, *more)
+    printed, said = process.communicate(timeout=300)
     assert process.returncode == 0, said
     assert not list(temporary.iterdir()), "its directory is still there"
     assert not alive(temporary)
