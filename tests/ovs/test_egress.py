@@ -170,7 +170,8 @@ def test_when_all_ports_are_taken_packets_are_dropped_and_counted(cluster: Clust
     """Never sent with the pod's own address; and a port that is free again is used again."""
     become(cluster, snat_ports="61440-61695")
     dropped = cluster.packets("n1", UNTRANSLATED)
-    wishes = [Probe("udp", REMOTE.addresses[4], PORTS["udp"].target, timeout=1) for _ in range(150)]
+    target = REMOTE.addresses[4], PORTS["udp"].target
+    wishes = [Probe("udp", *target, source_port=30000 + number, timeout=1) for number in range(150)]
     with cluster.watched("n1", "eth1", "udp and src net 10.10.0.0/16") as naked:
         answers = [answer for found in cluster.ask_all({"a": wishes, "b": wishes}).values() for answer in found]
     assert naked == []
