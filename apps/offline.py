@@ -75,7 +75,10 @@ def compile_node(values: Values, settings: Settings, name: str, given: Mapping[s
 
 
 def scopes(node: Node) -> frozenset[Scope]:
+    """Those that its switch would be a member of, also when the Node names none."""
     here = [Scope(ScopeKind.SEGMENT, name) for name in segments(node)]
+    if node.zone:
+        here.append(Scope(ScopeKind.ZONE, node.zone))
     return frozenset((FLEET, Scope(ScopeKind.NODE, node.name), *here))
 
 

@@ -10,9 +10,11 @@ from click.testing import CliRunner, Result
 from apps import offline
 from apps.cli import signalbox
 from k8s_bridge import manifests
+from pipelines.derived import Derived
 from pipelines.ids import split_cookie
 from pipelines.model import Settings
 from pipelines.tables import TABLES
+from pipelines.unit import ScopeKind
 from tests.apps.stub import DEMO
 
 NODES = ("n1", "n2", "n3")
@@ -108,5 +110,13 @@ def test_an_unknown_node_is_refused_with_the_known_ones() -> None:
 def test_a_node_carries_only_what_concerns_it() -> None:
     values = manifests.read(DEMO).values
     one, three = (offline.compile_node(values, Settings(), node) for node in ("n1", "n3"))
-    assert {scope.name for scope in one.scopes - three.scopes} == {"n1", "192.168.77.0/24", "fd00:77::/64"}
+    assert {scope.name for scope in one.scopes - three.scopes} == {"n1", "east", "192.168.77.0/24", "fd00:77::/64"}
     assert not one.fleet.errors
+
+
+@pytest.mark.parametrize("node", NODES)
+def test_it_is_what_the_switch_would_be_given_the_flows_of_its_zone_among_it(node: str) -> None:
+    compiled = offline.compile_node(manifests.read(DEMO).values, Settings(), node)
+    members = compiled.compiler.facts.peek(Derived.MEMBER).values()
+    assert [member.scopes for member in members if member.node == node] == [compiled.scopes]
+    assert ScopeKind.ZONE in {scope.kind for scope in compiled.scopes}
