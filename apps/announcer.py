@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from time import monotonic
 
 from controller import encode, neighbor_frames
-from controller.claiming import Claiming, Phase, Sending, Step
+from controller.claiming import Claiming, Phase, Sending, Step, Timing
 from controller.hub import Bell
 from controller.readback import DecodeError, FlowRow, PacketIn, decode_flow
 from controller.session import Session, State
@@ -39,12 +39,12 @@ class Announcer:
         self,
         facts: Facts,
         apply: Callable[[list[Change]], None],
-        claiming: Claiming | None = None,
+        timing: Timing | None = None,
         now: Callable[[], float] = monotonic,
     ) -> None:
         self.probes = self.announcements = self.defended = 0
         self._facts, self._apply, self._now = facts, apply, now
-        self._claiming = claiming or Claiming(self._able)
+        self._claiming = Claiming(self._able, timing)
         self._sessions: dict[str, Session] = {}  # of the nodes that can send
         self._nodes: dict[Session, str] = {}  # the same, the other way round
         self._gathered: dict[str, bool] = {}  # by segment, for one turn: whether its nodes are all known

@@ -17,6 +17,7 @@ from pipelines.view import Facts
 
 BACK = 5.0  # seconds in which a switch may come back
 FIRST = 20.0  # seconds in which one may come for the first time
+UPLINKS = 1.0  # seconds between two looks at whether uplinks are there
 _ON_THE_WAY = (State.CONNECTING, State.READING, State.SYNCING)
 
 
@@ -41,9 +42,7 @@ class Presence:
         if on != self._on or revision.members:
             self._on = on
             self._take_stock()
-        for change in revision.changes if on else ():
-            if change.key.feature == "classify.node":  # it reads the uplink
-                self._look_at(change.key.scope.name)
+            self._bell.ring()
 
     def _take_stock(self) -> None:
         names = set(self._facts.peek(Derived.DATAPATH).values()) if self._on else set()
@@ -80,8 +79,8 @@ class Presence:
         if session is not None and session.state is State.READY and self._has_uplink(name):
             self._missing.pop(name, None)
             self._say(name, down=False)
-        elif name not in self._down:
-            self._missing.setdefault(name, self._now() + patience)
+        elif name not in self._down and name not in self._missing:
+            self._missing[name] = self._now() + patience
             self._bell.ring()
 
     def _has_uplink(self, name: str) -> bool:
@@ -97,6 +96,10 @@ class Presence:
 
     def advance(self) -> float | None:
         """Says who is down by now; returns in how many seconds to look again, None: when something has changed."""
+        if not self._on:
+            return None
+        for name in list(self._sessions):
+            self._look_at(name)
         now = self._now()
         for name in [name for name, until in self._missing.items() if until <= now]:
             session = self._sessions.get(name)
@@ -105,7 +108,7 @@ class Presence:
                 continue
             del self._missing[name]
             self._say(name, down=True)
-        return max(0.05, min(self._missing.values()) - now) if self._missing else None
+        return max(0.05, min([UPLINKS, *(until - now for until in self._missing.values())]))
 
     def _say(self, name: str, *, down: bool) -> None:
         if down == (name in self._down):

@@ -43,6 +43,10 @@ class Switch:
 
     def answer(self) -> None:
         """Questions that have come since."""
+        self.answer_in(WATCH_ROUTERS)
+
+    def answer_in(self, feature: str) -> None:
+        """The same; the answers are found by this feature's flows."""
         outs, self.fake.packet_outs[:] = list(self.fake.packet_outs), []
         for out in outs:
             frame = out[24 + struct.unpack_from("!H", out, 12)[0] + 16 - 8 :]
@@ -50,7 +54,7 @@ class Switch:
             self.asked.append((asked := _asked(frame), frame))
             for mac in self.stations.get(asked, ()):
                 if frame[0] & 1 or frame[:6] == mac.to_bytes(6):
-                    self.tell(answer(asked, mac, frame))
+                    self.tell(answer(asked, mac, frame), feature)
 
     def tell(self, frame: bytes, feature: str = WATCH_ROUTERS) -> None:
         head = struct.pack("!IHBBQHH", 0xFFFFFFFF, len(frame), 1, 14, cookie(NUMBERS[feature], "n1 4", 5), 1, 12)
