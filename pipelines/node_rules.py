@@ -143,8 +143,10 @@ def _asked(key: str, mac: PeerMac | None, facts: Facts) -> bool:
         return False
     if mac is None or mac.source == MacSource.NEIGHBOR.value:
         return True
+    if mac.source != READ_BACK:  # known from elsewhere: better only if it comes before asking in the list
+        return sources.index(MacSource.NEIGHBOR) < sources.index(MacSource(mac.source))
     evidence = facts.get(Kind.EVIDENCE, key)
-    return mac.source == READ_BACK and (MacSource.SWITCH not in sources or (evidence is not None and evidence.asked))
+    return MacSource.SWITCH not in sources or (evidence is not None and evidence.asked)
 
 
 def _peer_mac(key: str, node: Node, facts: Facts) -> tuple[PeerMac | None, list[Problem]]:
