@@ -64,7 +64,7 @@ def sctp_at(cluster: Cluster, place: str, send: list[Packet], sender: str) -> li
     capture = cluster.lab.capture(place, frames.device(place), "ip proto 132 or ip6 proto 132")
     try:
         cluster.send(sender, send, frames.device(sender))
-        cluster.wait(lambda: len(list(wire.records(capture.path))) >= len(send), "SCTP to arrive")
+        cluster.wait(lambda: len(list(wire.records(capture.path))) >= len(send), f"{send[0].summary()} at {place}")
     finally:
         capture.stop()
     return [(wire.frame(data), ports(data)) for data in wire.records(capture.path)]
