@@ -25,6 +25,7 @@ from pipelines.model import Change, Kind, Port, port_key
 from pipelines.unit import Revision
 
 STALL_PROBE = 0.01  # seconds, as in apps.fabric
+COLD_PATIENCE = 600  # seconds: 10,000 services on a busy machine
 GC_THRESHOLDS = (50_000, 50, 100)  # likewise
 
 
@@ -88,7 +89,7 @@ class Product:
 
     def await_first(self, nap: float = 0) -> None:
         """Until the first objects are compiled and published."""
-        until(lambda: self.fleet.ready, nap=nap)
+        until(lambda: self.fleet.ready, COLD_PATIENCE, nap)
 
     def await_committed(self, dpids: Collection[int], seconds: float = 60, nap: float = 0) -> None:
         """Until all that was applied is compiled, and in these switches."""

@@ -8,7 +8,7 @@ import msgspec
 from bench.cluster import FIRST_DATAPATH, Object, changes
 from bench.openvswitch import OFCTL, OURS, Observer, OpenVSwitch
 from bench.options import Options
-from bench.product import Product
+from bench.product import COLD_PATIENCE, Product
 from controller.session import Session
 from pipelines.model import Change
 
@@ -56,7 +56,7 @@ class Site:
         product.apply(values)
         product.await_first()
         compiled, published = product.timing.compiled, product.timing.published
-        product.await_committed([FIRST_DATAPATH])
+        product.await_committed([FIRST_DATAPATH], COLD_PATIENCE)
         committed = perf_counter()
         self._check()
         self._await_flows()
