@@ -26,11 +26,17 @@ def mac(place: str) -> str:
 
 
 def packet(place: str, destination: str, inner: Packet, **fields: Any) -> Packet:
-    """From a place to an address, by the next hop that it has: gw0, a router, or for the client outside node n1."""
+    """From a place to an address, by its next hop: gw0, a router, or for the client outside the node that it asks.
+
+    For it that is n1 if it asks none.
+    """
     if place in PODS:
         hop = f"0a:58:0a:0a:{int(PODS[place].node[1:]):02x}:01"
+    elif place in NODES:
+        hop = ROUTER_MACS[NODES[place].segment or 0]
     else:
-        hop = ROUTER_MACS[NODES[place].segment or 0] if place in NODES else NODES["n1"].mac
+        asked = (node.mac for node in NODES.values() if destination in node.addresses.values())
+        hop = next(asked, NODES["n1"].mac)
     family = 6 if ":" in destination else 4
     layer = IPv6 if family == 6 else IP
     source = PLACES[place].addresses[family]
