@@ -44,6 +44,7 @@ class FabricCollector:
         yield from self._fabric_metrics()
         yield from self._source_metrics()
         yield from self._neighbor_metrics()
+        yield from self._announcement_metrics()
         yield from self._switch_metrics()
 
     def _fabric_metrics(self) -> Iterator[Metric]:
@@ -86,6 +87,17 @@ class FabricCollector:
             yield _counter("signalbox_neighbor_answers", "Messages about watched addresses.", neighbors.heard)
             text = "Messages about watched addresses that could not be used."
             yield _counter("signalbox_neighbor_malformed", text, neighbors.malformed)
+
+    def _announcement_metrics(self) -> Iterator[Metric]:
+        facts, announcer = self._fabric.compiler.facts, getattr(self._fabric, "announcer", None)
+        if announcer is None or not settings_of(facts).announce:
+            return
+        states = Counter(announcer.row(address)[1] for address in list(facts.peek(Derived.ON_LINK)))
+        yield _labelled("signalbox_announced_addresses", "Addresses in pools, by state.", "state", states)
+        yield _counter(
+            "signalbox_announcements", "Gratuitous ARP and unsolicited advertisements.", announcer.announcements
+        )
+        yield _counter("signalbox_announcement_probes", "Probes whether an address is free.", announcer.probes)
 
     def _switch_metrics(self) -> Iterator[Metric]:
         switches = self._fabric.switches

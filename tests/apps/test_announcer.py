@@ -7,6 +7,7 @@ import eventlet
 import pytest
 
 from apps.announcer import Announcer
+from apps.metrics import FabricCollector
 from apps.presence import Presence
 from controller import neighbor_frames
 from controller.fleet import Fleet
@@ -21,6 +22,7 @@ from pipelines.features import NUMBERS
 from pipelines.features.announce import ANSWER, WATCH
 from pipelines.model import Change, Kind, Port, port_key
 from tests.apps.neighborhood import Switch, announcement
+from tests.apps.stub import StubFabric
 from tests.controller.world import until
 from tests.pipelines import objects
 
@@ -272,6 +274,19 @@ def test_an_address_that_a_station_has_is_a_problem_of_the_service(segment: Segm
     segment.stations.clear()
     segment.announced(family)
     assert segment.announcer.problems() == []
+
+
+def test_metrics_count_addresses_by_state(segment: Segment) -> None:
+    segment.stations[VIP[4]] = [STRANGER]
+    segment.connect(1, 2, 3)
+    segment.announced(6)
+    segment.wait(lambda: segment.announcer.row(str(VIP[4]))[1] == "conflict")
+    fabric = StubFabric()
+    fabric.compiler = segment.compiler
+    setattr(fabric, "announcer", segment.announcer)  # noqa: B010  (most tests' stub announces nothing)
+    text = FabricCollector(fabric).text().decode()
+    assert 'signalbox_announced_addresses{state="announced"} 1.0' in text
+    assert 'signalbox_announced_addresses{state="conflict"} 1.0' in text
 
 
 def test_a_later_claim_is_answered_and_reported_and_changes_nothing(segment: Segment) -> None:

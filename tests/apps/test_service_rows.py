@@ -306,3 +306,21 @@ def test_only_local_services_that_are_served_have_health_checks() -> None:
     assert health(StubFabric(service(health_check_port=31000), TWO)) == {}
     assert health(StubFabric(service(external_policy=Policy.LOCAL), TWO)) == {}
     assert health(StubFabric(local, TWO, settings=Settings(services=Served.CLUSTER_IP))) == {}
+
+
+# --- announcements --------------------------------------------------------------------------------------------------
+
+
+def test_addresses_that_are_announced_say_by_whom_and_others_nothing() -> None:
+    fabric = StubFabric()
+    fabric.compiler.run([service(**OUTER), TWO])
+    asked = {"198.18.0.10": ("n2", "announced"), "198.18.0.20": (None, "")}
+    said = service_rows.services(fabric.compiler.facts, (), announcement=asked.__getitem__)
+    row = next(row for row in said if row["name"] == KEY)
+    by = {name: (front["announced_by"], front["announcement"]) for name, front in fronts(row).items()}
+    assert by == {
+        "ClusterIP": (None, None),
+        "NodePort": (None, None),
+        "load balancer": ("n2", "announced"),
+        "external IP": (None, None),
+    }

@@ -132,6 +132,7 @@ def test_an_unknown_key_is_named_with_the_known_ones(tmp_path: Path) -> None:
         ("services: true", "services: expected `str`, got `bool`"),
         ("node_port_addresses: [192.168.77.101]", "node_port_addresses: '192.168.77.101'"),
         ("node_port_addresses: [192.168.77.101/24]", "node_port_addresses: 192.168.77.101/24 has host bits set"),
+        ("announce: [192.168.77.129/25]", "announce: 192.168.77.129/25 has host bits set"),
         ("node_port_addresses: 192.168.77.0/24", "node_port_addresses: expected `array`, got `str`"),
         ("source_ranges_everywhere: some", "source_ranges_everywhere: expected `bool`, got `str`"),
         ("audit_interval: soon", "audit_interval: expected `float`, got `str`"),
