@@ -64,7 +64,7 @@ def _transport(frame: Any, layers: Mapping[int, Any]) -> Frames:
         "UDP to the first port reserved for translations": UDP(sport=53, dport=FIRST_RESERVED) / b"answer",
         "UDP to the last one": UDP(sport=53, dport=65535) / b"answer",
         "UDP from there": UDP(sport=62000, dport=123) / b"question",
-        "VXLAN of the host's own": UDP(sport=4000, dport=4790) / VXLAN(vni=7) / Ether() / IP() / ICMP(),
+        "VXLAN of the host's own": UDP(sport=4000, dport=4791) / VXLAN(vni=9) / Ether() / IP() / ICMP(),
         "GRE": GRE() / IP(src="172.31.5.9", dst="172.31.5.8") / ICMP(),
         "UDP without a checksum of sense": UDP(sport=9, dport=9, chksum=0xBEEF) / b"x",
     }

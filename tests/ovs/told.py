@@ -11,7 +11,7 @@ import socket
 import sys
 
 PATIENCE = 1.5  # seconds for one try
-TRIES = 3  # datagrams and errors are lost now and then, and routers limit how many they send
+TRIES = 6  # datagrams and errors are lost now and then, and routers limit how many they send
 RECVERR = {socket.AF_INET: (socket.IPPROTO_IP, 11), socket.AF_INET6: (socket.IPPROTO_IPV6, 25)}
 MTU_DISCOVER = {socket.AF_INET: (socket.IPPROTO_IP, 10), socket.AF_INET6: (socket.IPPROTO_IPV6, 23)}
 NEVER_FRAGMENT = 2
