@@ -42,8 +42,8 @@ TOO_MANY = 50
 SECOND_FLUSH = 1.5  # seconds after a change
 DATAGRAMS = (CLUSTER, BALANCER, EXTERNAL, AT_N1, AT_N2)
 STREAMS = (
-    Probe("udp", "", 0, requests=200, pause=0.05, timeout=0.4, tries=8),
-    Probe("tcp", "", 0, requests=200, pause=0.05, timeout=8),
+    Probe("udp", "", 0, requests=300, pause=0.05, timeout=0.4, tries=8),
+    Probe("tcp", "", 0, requests=300, pause=0.05, timeout=8),
 )
 
 
@@ -79,10 +79,12 @@ def test_b49_datagrams_of_one_port_follow_a_change_and_established_tcp_stays(
         for _ in range(4)
     ]
     plain = Probe(
-        "udp", PODS["e"].addresses[4], 5353, source_port=_own_port(client), requests=200, pause=0.05, timeout=1, tries=8
+        "udp", PODS["e"].addresses[4], 5353, source_port=_own_port(client), requests=300, pause=0.05, timeout=1, tries=8
     )
     running = Running(cluster, client, [*(probe for _, probe in wishes), plain])
-    cluster.wait(lambda: _plain(cluster, client), "the last stream to begin")
+    targets = {(probe.host, probe.port) for _, probe in wishes}
+    cluster.wait(lambda: len(_begun(cluster, targets)) >= len(wishes), "all streams to begin")
+    cluster.wait(lambda: _plain(cluster, client), "the plain one to begin")
     time.sleep(1)
     entry = _plain(cluster, client)
     if change == "endpoint":
@@ -114,6 +116,15 @@ def _after(change: str, probe: Probe, answer: Answer) -> str:
     if change == "endpoint":
         return "" if order in (["b"], ["e", "b"]) and not answer.error else f"{order} {answer.error}"
     return "" if answer.error else "the old address still answers"
+
+
+ENTRY = re.compile(r"(tcp|udp),orig=\(src=[^,]+,dst=([^,]+),sport=(\d+),dport=(\d+)\)")
+
+
+def _begun(cluster: Cluster, targets: set[tuple[str, int]]) -> set[tuple[str, ...]]:
+    """Connections to these that switches remember."""
+    dumps = "\n".join(cluster.lab.appctl(node, "dpctl/dump-conntrack") for node in ("n1", "n2"))
+    return {found.groups() for found in ENTRY.finditer(dumps) if (found[2], int(found[4])) in targets}
 
 
 def _own_port(client: str) -> int:
@@ -294,7 +305,7 @@ def test_a_type_that_goes_leaves_no_connection_of_datagrams_by_its_addresses(clu
     """B49: the NodePort and the load balancer's address are closed while datagrams come."""
     cluster.put(*CASE.objects())
     wishes = [
-        Probe("udp", CASE.address(door, 4), CASE.port(door, "udp"), requests=200, pause=0.05, timeout=0.5, tries=4)
+        Probe("udp", CASE.address(door, 4), CASE.port(door, "udp"), requests=300, pause=0.05, timeout=0.5, tries=4)
         for door in (AT_N1, AT_N2, BALANCER)
     ]
     running = Running(cluster, "outside", wishes)
