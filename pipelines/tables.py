@@ -283,7 +283,7 @@ EGRESS = _table(
     "egress",
     Stage.POSTROUTING,
     "Per node: the egress class becomes source MAC, hop limit and output port, so that routes can be shared.",
-    matches=_these(f.EGRESS, f.ENTERED_BY, f.ETH_TYPE),
+    matches=_these(f.EGRESS, f.ENTERED_BY, f.SNAT_KIND, f.ETH_TYPE),
     sets=_these(f.ETH_SRC, f.ETH_DST, f.OUT_PORT, f.EGRESS, f.TOO_BIG),
     goes=(102, 105),
 )

@@ -6,7 +6,7 @@ from pipelines import fields as f
 from pipelines.actions import LOCAL_IN_REGISTER, Action, CheckPktLarger, Controller, DecTtl, Meter, load
 from pipelines.derived import Derived, NodeNetwork, Router
 from pipelines.feature import Feature, unit
-from pipelines.fields import Egress, Entered
+from pipelines.fields import Egress, Entered, Snat
 from pipelines.flow import Flow
 from pipelines.ids import TOO_BIG_METER
 from pipelines.model import Kind, Port, Settings, TrafficMode
@@ -48,19 +48,23 @@ def to_router(router: Router, view: NodeView) -> Unit:
     if router.mac and uplink:
         to = load(f.ETH_SRC, uplink.mac), load(f.ETH_DST, router.mac.mac), load(f.OUT_PORT, uplink.number)
         return unit(_by(EGRESS, f.EGRESS.eq(Egress.ROUTER), (family,), *to))
-    return EMPTY if gateway is None else unit([_by_host((f.EGRESS.eq(Egress.ROUTER), family), gateway)])
+    return unit(_without_mac(family, uplink, gateway))
 
 
 def without_router(network: NodeNetwork, view: NodeView) -> Unit:
     """Packets for a next hop that the node does not name."""
     del network
     families = [family for family in (4, 6) if view.router(family) is None]
-    gateway = view.gateway
-    return (
-        EMPTY
-        if gateway is None
-        else unit(_by_host((f.EGRESS.eq(Egress.ROUTER), f.ETH[family]), gateway) for family in families)
-    )
+    return unit(flow for family in families for flow in _without_mac(f.ETH[family], view.uplink, view.gateway))
+
+
+def _without_mac(family: f.Item, uplink: Port | None, gateway: Port | None) -> Iterator[Flow]:
+    """Untranslated packets of the host itself, which it would not take from gw0, go where it has sent them."""
+    if gateway:
+        yield _by_host((f.EGRESS.eq(Egress.ROUTER), family), gateway)
+    if uplink:
+        own = (f.EGRESS.eq(Egress.ROUTER), family, f.ENTERED_BY.eq(Entered.LOCAL), f.SNAT_KIND.eq(Snat.NONE))
+        yield EGRESS.flow(110, own, load(f.OUT_PORT, uplink.number), goto(CT_COMMIT))
 
 
 def _by_host(conditions: tuple[f.Item, ...], gateway: Port) -> Flow:
