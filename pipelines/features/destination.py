@@ -37,8 +37,12 @@ def own_addresses(network: NodeNetwork, view: NodeView) -> Unit:
 
 
 def _reserved_ports(ip: Ip, settings: Settings) -> Iterator[Flow]:
-    """For ports that only translated connections have, and errors about those. The host's own find no translation."""
+    """For ports that only translated connections have, and errors about those. The host's own find no translation.
+
+    SCTP has them only where the datapath translates its ports, so all of it is looked up.
+    """
     to = f.destination(ip)
+    yield UNSNAT.flow(90, (*to, f.IP_PROTO.eq(f.SCTP)), _UNDO)
     for number in (f.TCP, f.UDP):
         for ports in f.ranges(f.L4_DST[number], *settings.snat_ports):
             yield UNSNAT.flow(90, (*to, f.IP_PROTO.eq(number), ports), _UNDO)

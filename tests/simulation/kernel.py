@@ -71,6 +71,11 @@ class Kernel:
     def mac(self, device: str) -> int:
         return self._devices[device].mac
 
+    def forget(self) -> None:
+        """Connections; neighbours stay known."""
+        self.sockets.forget()
+        self._hidden.clear()
+
     # --- sending ----------------------------------------------------------------------------------------------
 
     def route(self, to: Ip) -> Route | None:

@@ -1,15 +1,16 @@
 """The whole lab in one process: interpreted switches, kernels, routers and segments, laid out as lab.plan says."""
 
-from collections.abc import Callable
-from itertools import count
+from collections.abc import Callable, Iterable
+from itertools import count, cycle
 
 from lab.plan import Node, Station
 from pipelines import fields as f
-from pipelines.actions import LOCAL_PORT
+from pipelines.actions import LOCAL_PORT, load
 from pipelines.addresses import Ip, parse_cidr, parse_interface, parse_ip, parse_mac
 from pipelines.flow import Bucket, Group
 from pipelines.interpreter import Outcome, Packet, Switch
-from pipelines.tables import SERVICE_LB
+from pipelines.interpreter.connections import Connections
+from pipelines.tables import ROUTE, SERVICE_LB, resubmit
 from tests.ovs import world
 from tests.ovs.world import Place
 from tests.simulation.cluster import TUNNEL, UPLINK, Cluster
@@ -19,19 +20,23 @@ from tests.simulation.wires import Segment, Take, Wires
 
 TUNNEL_PORTS = {"geneve": 6081, "vxlan": 4789}
 OUTER = 50  # bytes of the outer packet's headers, roughly
-FIRST_PORT = 20000
+OWN_PORTS = range(20000, 60000)  # of clients, in turn
 Join = Callable[[str, Take], Take]  # a station's name and what it takes; what it sends with
 
 
 class Network:
-    """Built once for a state of the cluster; questions follow each other, and everybody remembers."""
+    """Built once for a state of the cluster; questions follow each other, and everybody remembers.
 
-    def __init__(self, cluster: Cluster) -> None:
+    `routed`: prefixes of services that the network beneath brings to one of the nodes, of clients outside.
+    """
+
+    def __init__(self, cluster: Cluster, routed: Iterable[str] = world.SERVICE_RANGES) -> None:
         self.wires = Wires()
         self.bucket = 0  # which one of a group is chosen
+        self.now = 0.0  # seconds, for learned flows
         self.kernels: dict[str, Kernel] = {}
         self.nodes: dict[str, NodeSwitch] = {}
-        self._ports, self._numbers = count(FIRST_PORT), count(1)
+        self._ports, self._numbers = cycle(OWN_PORTS), count(1)
         self.plan = plan = cluster.plan
         self._segments = [Segment(f"seg{segment.index}", self.wires) for segment in plan.segments]
         far = Segment("far", self.wires)
@@ -43,7 +48,7 @@ class Network:
             self._station(pod.name, pod.station, self.nodes[pod.node].joins(pod.port))
         self._station("outside", plan.outside, self._segments[0].join)
         self._station("remote", plan.remote, far.join)
-        self._route_services()
+        self._route_services(routed)
 
     def _station(self, name: str, station: Station, join: Join) -> None:
         kernel = self.kernels[name] = Kernel(name)
@@ -64,18 +69,24 @@ class Network:
         for route in plan.router_routes:
             router.add_route(*route)
 
-    def _route_services(self) -> None:
-        """The network beneath brings service addresses of clients outside to one of the nodes."""
+    def _route_services(self, routed: Iterable[str]) -> None:
         for client, entry in world.ENTRIES.items():
             near = world.PLACES[client].segment is not None
-            for family, prefix in zip(world.FAMILIES, world.SERVICE_RANGES, strict=True):
-                via = world.NODES[entry].addresses[family]
-                device = "eth0" if near else f"seg{world.NODES[entry].segment}"
+            device = "eth0" if near else f"seg{world.NODES[entry].segment}"
+            for prefix in routed:
+                via = world.NODES[entry].addresses[parse_cidr(prefix).family]
                 self.kernels[client if near else "router"].add_route(prefix, via, device)
 
     def mac_of(self, name: str, segment: str) -> int:
         """What a place has as source of every frame on a segment."""
         return self.kernels[name].mac({"router": segment, "outside": "eth0", "remote": "eth0"}.get(name, "br0"))
+
+    def forget_connections(self) -> None:
+        """On all switches and hosts, while nothing talks. What switches have learned stays."""
+        for node in self.nodes.values():
+            node.switch.connections = Connections()
+        for kernel in self.kernels.values():
+            kernel.forget()
 
     # --- questions --------------------------------------------------------------------------------------------
 
@@ -137,7 +148,7 @@ class NodeSwitch:
         return join
 
     def _taker(self, number: int) -> Take:
-        return lambda packet: self._carry(self.switch.receive(packet.having({f.IN_PORT: number})))
+        return lambda packet: self._carry(self.switch.receive(packet.having({f.IN_PORT: number}), self._network.now))
 
     def _carry(self, outcome: Outcome) -> None:
         for port, packet in outcome.sent:
@@ -147,9 +158,14 @@ class NodeSwitch:
                 self._refuse(message.in_port, message.packet)
 
     def _refuse(self, port: int, packet: Packet) -> None:
-        """As the controller does, by packet-out."""
+        """As the controller does, by packet-out. What came by tunnel is routed back, so that its other end is found."""
         frame = {f.ETH_SRC: packet[f.ETH_DST], f.ETH_DST: packet[f.ETH_SRC], f.IP_TTL: HOPS}
-        self._out[port](refusal(packet).having(frame))
+        said = refusal(packet).having(frame)
+        if port == TUNNEL:
+            routed = load(f.ENTERED_BY, f.Entered.TUNNEL), resubmit(ROUTE)
+            self._carry(self.switch.execute(said, routed, self._network.now))
+        else:
+            self._out[port](said)
 
     # --- tunnels ----------------------------------------------------------------------------------------------
 

@@ -9,10 +9,13 @@ from pipelines import fields as f
 from pipelines.addresses import Ip
 from pipelines.fields import Field
 from pipelines.interpreter import ICMP_CODE, ICMP_ID, Packet
-from tests.ovs.world import PORTS
+from tests.ovs import world
+from tests.ovs.objects import PortOf
 
-PORT_FIELDS: dict[int, tuple[Field, Field]] = {f.TCP: (f.TCP_SRC, f.TCP_DST), f.UDP: (f.UDP_SRC, f.UDP_DST)}
-PROTOCOLS = {"tcp": f.TCP, "udp": f.UDP}
+PORT_FIELDS: dict[int, tuple[Field, Field]] = {number: (f.L4_SRC[number], f.L4_DST[number]) for number in f.L4_SRC}
+PROTOCOLS = {"tcp": f.TCP, "udp": f.UDP, "sctp": f.SCTP}
+PORTS = {**world.PORTS, "sctp": PortOf("sctp", 80, 3868)}
+QUESTION = "who?"
 SYN, RST, PSH, ACK = 2, 4, 8, 16
 LENGTH = 100  # bytes of every frame
 
@@ -26,26 +29,32 @@ class Said(NamedTuple):
 
 
 class Question(Struct):
-    """`answers` in the order in which they came. `hops`: what was left of the hop limit of each."""
+    """`answers` in the order in which they came. `hops`: what was left of the hop limit of each.
+
+    `refused`: by whom, as the client sees it.
+    """
 
     answers: list[Said]
     hops: list[int]
-    refused: bool = False
+    refused: Ip | None = None
 
 
 class Sockets:
-    """Of one host called `name`."""
+    """Of one host called `name`. SCTP asks and answers as UDP does, without a handshake."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._serving = {(PROTOCOLS[port.protocol], port.target) for port in PORTS.values()}
         self._asked: dict[tuple[int, ...], Question] = {}  # by (protocol, own address, port, peer's address, port)
 
+    def forget(self) -> None:
+        self._asked.clear()
+
     def ask(self, protocol: str, source: Ip, port: int, to: Ip, to_port: int) -> tuple[Question, Packet]:
         """The first packet, and what will come of it."""
         number = PROTOCOLS[protocol]
         question = self._asked[number, source.value, port, to.value, to_port] = Question([], [])
-        return question, _packet(number, source, port, to, to_port, SYN if number == f.TCP else 0, "who?")
+        return question, _packet(number, source, port, to, to_port, SYN if number == f.TCP else 0, QUESTION)
 
     def ping(self, source: Ip, to: Ip, number: int) -> tuple[Question, Packet]:
         question = self._asked[_icmp(to.family), source.value, number, to.value, number] = Question([], [])
@@ -59,7 +68,7 @@ class Sockets:
         if number in PORT_FIELDS:
             yield from self._ported(packet, number, source, to)
         elif packet.carried is not None:
-            self._error(packet.carried)
+            self._error(packet.carried, source)
         elif packet[f.ICMP_TYPE] == 8 or packet[f.ICMP6_TYPE] == 128:
             ends = {f.IP_SRC[family]: to.value, f.IP_DST[family]: source.value}
             yield Packet.of({**_echo(family, True, packet[ICMP_ID]), **ends}, LENGTH)
@@ -75,30 +84,30 @@ class Sockets:
         question = self._asked.get((number, to.value, port, source.value, peer_port))
         if question is not None:
             if flags & RST:
-                question.refused = True
+                question.refused = source
             elif packet.data:
                 name, address, seen = packet.data.split()
                 question.answers.append(Said(name, address, int(seen)))
                 question.hops.append(packet[f.IP_TTL])
             elif flags & SYN:
-                yield _packet(*back, ACK | PSH, "who?")
+                yield _packet(*back, ACK | PSH, QUESTION)
         elif (number, port) in self._serving:
             if flags == SYN:
                 yield _packet(*back, SYN | ACK)
-            elif packet.data:
+            elif packet.data == QUESTION:
                 flags = ACK | PSH if number == f.TCP else 0
                 yield _packet(*back, flags, f"{self._name} {source} {peer_port}")
         elif not flags & RST:
             yield refusal(packet)
 
-    def _error(self, quoted: Packet) -> None:
+    def _error(self, quoted: Packet, source: Ip) -> None:
         number, family = quoted[f.IP_PROTO], quoted.family
         if number in PORT_FIELDS:
             ports = [quoted[field] for field in PORT_FIELDS[number]]
             ends = (quoted[f.IP_SRC[family]], ports[0], quoted[f.IP_DST[family]], ports[1])
             question = self._asked.get((number, *ends))
             if question is not None:
-                question.refused = True
+                question.refused = source
 
 
 def _icmp(family: int) -> int:

@@ -8,9 +8,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from pipelines import fields as f
-from pipelines.addresses import Ip, parse_cidr
-from pipelines.interpreter import Packet
 from pipelines.interpreter.story import packet_text
 from tests.ovs import oracle, test_table
 from tests.ovs.states import STATES, State
@@ -19,8 +16,7 @@ from tests.ovs.world import PLACES, PORTS, SERVICES, Service
 from tests.simulation import cluster
 from tests.simulation.network import Network
 from tests.simulation.sockets import Question
-
-FIRST_RESERVED = 61440
+from tests.simulation.verdict import fit, told, wrong
 
 
 @pytest.fixture(scope="module", params=STATES, ids=lambda state: state.name)
@@ -42,49 +38,14 @@ def wires(network: Network, state: State) -> Iterator[None]:
     log, network.wires.log = network.wires.log, None
     on_segments = [(name, packet) for name, packet in log if "→seg" in name or "→far" in name]
     assert len(on_segments) > 1000
-    bad = [f"{name}: {packet_text(packet)}" for name, packet in on_segments if not _fit(name, packet, network, state)]
+    bad = [f"{name}: {packet_text(packet)}" for name, packet in on_segments if not fit(name, packet, network, state)]
     assert not bad, told(bad, len(on_segments))
-
-
-def _fit(name: str, packet: Packet, network: Network, state: State) -> bool:
-    sender, _, segment = name.partition("→")
-    own = network.mac_of(sender, segment)
-    if packet[f.ETH_SRC] != own or packet[f.VLAN_TCI] or (packet.family and not packet[f.IP_TTL]):
-        return False
-    inside = [parse_cidr(cidr) for node in network.plan.nodes for cidr in node.pod_cidrs]
-    pods = [any(cidr.__contains__(ip) for cidr in inside) for ip in _ends(packet)]
-    return not (pods and all(pods) and state.mode == "encap")
-
-
-def _ends(packet: Packet) -> list[Ip]:
-    family = packet.family
-    return [Ip(family, packet[field[family]]) for field in (f.IP_SRC, f.IP_DST)] if family else []
 
 
 def ask(network: Network, cell: Cell) -> Question:
     of = PORTS[cell.protocol]
     port = of.port if isinstance(cell.target, Service) else of.target
     return network.ask(cell.client, cell.protocol, cell.target.addresses[cell.family], port)
-
-
-def wrong(question: Question, names: frozenset[str], seen: dict[str, oracle.Seen]) -> str:
-    """What is not as it should be; "" when nothing."""
-    if not names:
-        return "" if question.refused and not question.answers else f"not refused: {question}"
-    if len(question.answers) != 1 or question.refused:
-        return f"should be answered once by {', '.join(sorted(names))}: {question}"
-    said = question.answers[0]
-    if said.name not in names:
-        return f"answered by {said.name}, not by {', '.join(sorted(names))}"
-    due = seen[said.name]
-    reserved = said.port >= FIRST_RESERVED
-    if said.address != due.address or (due.reserved is not None and reserved is not due.reserved):
-        return f"{said.name} saw {said.address} port {said.port}, not {due}"
-    return ""
-
-
-def told(problems: list[str], of: int) -> str:
-    return f"{len(problems)} of {of}:\n" + "\n".join(problems[:40])
 
 
 @pytest.mark.usefixtures("wires")
