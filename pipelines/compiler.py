@@ -313,11 +313,12 @@ class Compiler:
             fact_kind, fact_key = fact
             kind, field = CONTESTED[Derived(fact_kind)]
             holders = sorted(self._claims_by_fact[fact].items(), key=lambda held: (held[1].rank, held[0]))
-            winner = holders[0][0][1]
+            (_, winner), best = holders[0]
             for (_stage, loser), claim in holders[1:]:
                 thing = f"{fact_kind.value} {fact_key}"
                 if isinstance(claim.value, Frontend):
                     field, thing = ENTRANCES[claim.value.entrance], claim.value.said
-                reason = f"{thing} belongs to the older {kind} {winner}; ignored here"
+                older = "older " if best.rank[-2:] < claim.rank[-2:] else ""
+                reason = f"{thing} belongs to the {older}{kind} {winner}; ignored here"
                 found.add(Problem(kind, loser, field, reason))
         return found

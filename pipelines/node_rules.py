@@ -110,11 +110,14 @@ def _bits(cidr: Cidr) -> int:
 
 
 def uplink_macs(key: str, node: Node, facts: Facts) -> Outcome:
-    """On one link a MAC is one station's: of two nodes that seem to have it, the older one keeps it."""
+    """On one link a MAC is one station's: of nodes that seem to have it, the one whose switch says so; else the oldest.
+
+    A Node that is left over from before its machine was set up anew is older, and has but an annotation.
+    """
     mac, problems = _peer_mac(key, node, facts)
     if mac is None:
         return Outcome((), problems)
-    rank = (node.created, key)
+    rank = ("live" if mac.source == MacSource.SWITCH else "said", node.created, key)
     links = [name for name in segments(node) if known_segment(name)]
     return Outcome([Claim(Derived.UPLINK_MAC, f"{link} {mac_text(mac.mac)}", key, rank) for link in links], problems)
 

@@ -57,6 +57,21 @@ def test_a_peer_that_is_said_to_have_the_mac_of_an_older_node_is_not_believed_by
     assert "aa:00:00:00:00:01" not in routes(compiler, "n1", "10.10.4.0/24")
 
 
+def test_a_live_switch_has_its_mac_though_an_older_node_is_said_to_have_it() -> None:
+    """Such as the Node of the same machine before it was set up anew."""
+    left_over, live = twin(4, created="2024-02-01"), twin(5, OTHER, created="2024-02-02")
+    ports = node_ports("n5", MAC, "0a:00:00:00:00:05")
+    for changes in ([left_over, live, *ports], [live, *ports, left_over]):
+        compiler = Compiler()
+        for change in changes:
+            compiler.run([change])
+        assert known(compiler) == {"n4": None, "n5": MAC}
+        assert [str(problem) for problem in compiler.problems()] == [
+            f"Node n4: uplink MAC: MAC of an uplink {link} {MAC} belongs to the Node n5; ignored here"
+            for link in ("192.168.77.0/24", "fd00:77::/64")
+        ]
+
+
 def test_one_mac_may_be_on_two_links() -> None:
     compiler = compiled(twin(4), twin(5, subnet=88))
     assert known(compiler) == {"n4": MAC, "n5": MAC}
