@@ -71,7 +71,7 @@ def test_b57_fragments_that_come_in_reverse_are_translated_like_the_first(mirror
         first = frames.packet(
             client, CASE.address(door, 4), UDP(sport=port, dport=CASE.port(door, "udp")) / Raw(b"first")
         )
-        with mirrored.watched("e", "eth0", "ip and dst host 10.10.2.11 and not tcp") as seen:
+        with mirrored.watched("e", "eth0", "ip proto 17 and dst host 10.10.2.11") as seen:
             mirrored.send(client, [first], frames.device(client))
             mirrored.wait(lambda: len(seen.now) >= 1, "the first datagram")
             for order in (1, -1):

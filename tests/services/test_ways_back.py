@@ -8,7 +8,7 @@ import pytest
 from lab.switch import BRIDGE
 from lab.traffic import Probe
 from tests.ovs.cluster import LEARNED, Cluster
-from tests.ovs.world import FAMILIES, PROTOCOLS
+from tests.ovs.world import FAMILIES, OUTSIDE, PROTOCOLS
 from tests.services.asking import AT_N1, AT_N2, Running, gone
 from tests.services.world import Service, ready
 
@@ -19,7 +19,8 @@ CASE = Service("case", 90, ready("b", "e", "n1"))
 
 def learned(cluster: Cluster) -> list[str]:
     lines = cluster.lab.ofctl("n1", "dump-flows", BRIDGE, "table=75").splitlines()
-    return [line for line in lines if LEARNED.search(line)]
+    of_remote = [f"={address} " for address in OUTSIDE["remote"].addresses.values()]
+    return [line for line in lines if LEARNED.search(line) and any(one in line for one in of_remote)]
 
 
 def _all_to(cluster: Cluster, mac: str) -> bool:
