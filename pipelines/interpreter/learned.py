@@ -1,5 +1,6 @@
 """Flows that learn actions have written: which there are, and when they go."""
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from pipelines.actions import Learn, LearnMatch, SetField
@@ -16,6 +17,7 @@ class Entry(NamedTuple):
     cookie: int
     written: float
     used: float
+    goes: bool  # with the last flow that learns it
 
     def over(self, now: float) -> bool:
         idle, hard = self.flow.idle_timeout, self.flow.hard_timeout
@@ -35,6 +37,15 @@ class Learned:
     @property
     def flows(self) -> list[Flow]:
         return [entry.flow for entry in self._entries.values()]
+
+    def keep(self, learning: Iterable[Learn]) -> None:
+        """What these actions learn, and what outlives those that learned it."""
+        said = {(action.table, action.cookie) for action in learning}
+        gone = [key for key, entry in self._entries.items() if entry.goes and (key[0], entry.cookie) not in said]
+        for key in gone:
+            del self._entries[key]
+        for table in {key[0] for key in gone}:
+            self._index(table)
 
     def lookup(self, table: int, bits: int, now: float) -> Flow | None:
         if table not in self._tables:
@@ -57,7 +68,7 @@ class Learned:
         if action.limit and len(same) >= action.limit:
             return False
         before = self._entries.get(flow.key)
-        self._entries[flow.key] = Entry(flow, action.cookie, now, now)
+        self._entries[flow.key] = Entry(flow, action.cookie, now, now, action.delete_learned)
         if before is None or before.flow != flow:
             self._index(action.table)
         return True

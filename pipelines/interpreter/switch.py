@@ -107,11 +107,17 @@ class Switch:
         self.connections = Connections()
         self.track: Tracker | None = None  # None: by `connections`; or told by a test
         self._learned = Learned()
+        self.hold(flows, groups)
+
+    def hold(self, flows: Iterable[Flow], groups: Iterable[Group]) -> None:
+        """These flows and groups from now on. What was learned goes with the last flow that says so."""
         self._groups = {group.id: group for group in groups}
         tables: dict[int, list[Flow]] = {}
         for flow in flows:
             tables.setdefault(flow.table, []).append(flow)
         self._tables = {number: Classifier(own) for number, own in tables.items()}
+        learns = [action for own in tables.values() for flow in own for action in flow.actions]
+        self._learned.keep({action for action in learns if isinstance(action, Learn)})
 
     def copy(self) -> "Switch":
         """A switch with the same flows that has seen the same packets, and goes its own way from here."""

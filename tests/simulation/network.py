@@ -81,6 +81,11 @@ class Network:
         """What a place has as source of every frame on a segment."""
         return self.kernels[name].mac({"router": segment, "outside": "eth0", "remote": "eth0"}.get(name, "br0"))
 
+    def become(self, cluster: Cluster) -> None:
+        """Switches hold other flows, as after a change of services. Nodes and pods are the same."""
+        for name, node in self.nodes.items():
+            node.switch.hold(cluster.tables[name].flows, cluster.tables[name].groups)
+
     def forget_connections(self) -> None:
         """On all switches and hosts, while nothing talks. What switches have learned stays."""
         for node in self.nodes.values():

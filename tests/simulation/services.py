@@ -78,11 +78,11 @@ class Matrix:
 def all_cells() -> Iterator[Cell]:
     for cell in cells.all_cells():
         yield cell
-        if cell.protocol == "udp" and not _alike_both_ways(cell):
+        if cell.protocol == "udp" and not alike_both_ways(cell):
             yield cell._replace(protocol="sctp")
 
 
-def _alike_both_ways(cell: Cell) -> bool:
+def alike_both_ways(cell: Cell) -> bool:
     """The endpoint outside asks itself by a node: its requests and its answers have the same two addresses.
 
     No datapath that knows SCTP by its addresses alone can tell them apart.

@@ -1,5 +1,7 @@
 """What is wrong with an answer, or with a frame on a segment."""
 
+from functools import lru_cache
+
 from pipelines import fields as f
 from pipelines.addresses import Ip, parse_cidr
 from pipelines.interpreter import Packet
@@ -9,6 +11,7 @@ from tests.simulation.network import Network
 from tests.simulation.sockets import Question
 
 FIRST_RESERVED = 61440
+_cidr = lru_cache(parse_cidr)
 
 
 def wrong(question: Question, names: frozenset[str], seen: dict[str, oracle.Seen]) -> str:
@@ -37,7 +40,7 @@ def fit(name: str, packet: Packet, network: Network, state: State) -> bool:
     own = network.mac_of(sender, segment)
     if packet[f.ETH_SRC] != own or packet[f.VLAN_TCI] or (packet.family and not packet[f.IP_TTL]):
         return False
-    inside = [parse_cidr(cidr) for node in network.plan.nodes for cidr in node.pod_cidrs]
+    inside = [_cidr(text) for node in network.plan.nodes for text in node.pod_cidrs]
     pods = [any(cidr.__contains__(ip) for cidr in inside) for ip in _ends(packet)]
     return not (pods and all(pods) and state.mode == "encap")
 
