@@ -14,6 +14,7 @@ from tests.interpreter.dummy import Dummy
 from tests.interpreter.frames import frame, packet
 from tests.ovs.states import STATES
 from tests.ovs.world import FAMILIES, NODES, OUTSIDE_MAC, PLACES, ROUTER_MACS
+from tests.services import world
 from tests.services.world import SERVICES
 from tests.simulation import services
 from tests.simulation.sockets import PORTS
@@ -29,7 +30,7 @@ def switch(tmp_path) -> Iterator[Dummy]:
     real = OpenVSwitch(tmp_path)
     try:
         real.start()
-        dummy = Dummy(real, services.compiled(SERVICE.objects() + services.world.cluster(), STATE).tables[NODE.name])
+        dummy = Dummy(real, services.compiled([*world.cluster(), *SERVICE.objects()], STATE).tables[NODE.name])
         yield dummy
         dummy.close()
     finally:

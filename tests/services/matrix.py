@@ -1,9 +1,10 @@
-"""The whole matrix with real packets: every cell in every state of the cluster.
+"""The whole matrix: every cell in every state of the cluster, on interpreted switches and with real packets.
 
-    python -m tests.services.matrix [--step N] [--state NAME]… [--page FILE]
+    python -m tests.services.matrix [--step N] [--state NAME]… [--page FILE] [--interpreted]
 
-prints what was asked and what is wrong, by state and by address; `--page` also draws it. `--step` asks one of N cells,
-others in each state. Root is needed; the status is 1 when a cell is wrong.
+prints what was asked and what is wrong, by state and by address; `--page` also draws it. `--step` asks one of N cells
+with real packets, others in each state; interpreted switches are asked all of them, SCTP too, and with `--interpreted`
+nobody else is. Root is needed for real packets; the status is 1 when a cell is wrong.
 """
 
 import argparse
@@ -11,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -21,10 +22,12 @@ from tests.ovs import states
 from tests.ovs.cluster import Cluster
 from tests.ovs.conftest import unique
 from tests.ovs.states import STATES, State, TunnelType
+from tests.ovs.world import PROTOCOLS
 from tests.services import cells, page, world
 from tests.services.cells import Cell
 from tests.services.conftest import route_services
 from tests.services.world import KINDS
+from tests.simulation import services
 
 LONGEST = 600.0  # seconds for all cells of a state
 AT_ONCE = 4000  # cells: each waits for its turn with its place's others, and no answer should wait for long
@@ -73,38 +76,57 @@ def whole(chosen: Sequence[State], step: int) -> Iterator[Result]:
                 yield from asked(at, state, cells.every(everything, step, chosen.index(state)))
 
 
-def table(results: Sequence[Result]) -> Iterator[str]:
+def interpreted(chosen: Sequence[State]) -> Iterator[Result]:
+    """All cells, whichever endpoint is chosen."""
+    for state in chosen:
+        matrix = services.Matrix(state)
+        yield from (Result(state, cell, matrix.problem(cell)) for cell in services.all_cells())
+
+
+def table(title: str, results: Sequence[Result]) -> Iterator[str]:
     """By state and kind of address: cells, and how many of them are wrong."""
     count = Counter((result.state.name, result.cell.door.kind) for result in results)
     wrong = Counter((result.state.name, result.cell.door.kind) for result in results if result.problem)
-    yield f"{'':40}" + "".join(f"{kind:>16}" for kind in KINDS)
+    yield f"{title:40}" + "".join(f"{kind:>16}" for kind in KINDS)
     for name in dict.fromkeys(result.state.name for result in results):
         row = (f"{wrong[name, kind]} of {count[name, kind]}" for kind in KINDS)
         yield f"{name:40}" + "".join(f"{text:>16}" for text in row)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Every cell of the matrix of services, with real packets.")
+    parser = argparse.ArgumentParser(description="Every cell of the matrix of services.")
     parser.add_argument("--step", type=int, default=1)
     parser.add_argument("--state", action="append", choices=[state.name for state in STATES], default=[])
     parser.add_argument("--page", type=Path)
+    parser.add_argument("--interpreted", action="store_true")
     given = parser.parse_args()
     chosen = [state for state in STATES if not given.state or state.name in given.state]
-    start = time.monotonic()
-    results: list[Result] = []
-    for result in whole(chosen, given.step):
-        if not results or results[-1].state != result.state:
-            print(f"{time.monotonic() - start:5.0f} s  {result.state.name}", flush=True)
-        results.append(result)
-        if result.problem:
-            print(f"         {result.cell}: {result.problem}", flush=True)
-    wrong = sum(bool(result.problem) for result in results)
-    print(f"\ncells that are wrong, after {time.monotonic() - start:.0f} s:\n" + "\n".join(table(results)))
-    print(f"\n{wrong} of {len(results)} cells are wrong")
+    thought = list(_told(interpreted(chosen), "interpreted"))
+    real = [] if given.interpreted else list(_told(whole(chosen, given.step), "real packets"))
+    found = {"interpreted": thought, "real packets": real}
+    print("\ncells that are wrong:")
+    for title, results in found.items():
+        print("\n".join(table(title, results)) if results else f"{title}: none asked")
+    wrong = sum(bool(result.problem) for results in found.values() for result in results)
+    print(f"\n{wrong} of {len(thought)} interpreted and {len(real)} real cells are wrong")
     if given.page:
         given.page.parent.mkdir(parents=True, exist_ok=True)
-        given.page.write_text(page.html([(result.state.name, result.cell, result.problem) for result in results]))
+        drawn = real or [result for result in thought if result.cell.protocol in PROTOCOLS]
+        given.page.write_text(page.html([(result.state.name, result.cell, result.problem) for result in drawn]))
     return bool(wrong)
+
+
+def _told(results: Iterable[Result], how: str) -> Iterator[Result]:
+    """As they come: the states, what is wrong, and how long it took."""
+    start, state = time.monotonic(), None
+    for result in results:
+        if result.state != state:
+            print(f"{time.monotonic() - start:5.0f} s  {how}: {result.state.name}", flush=True)
+        state = result.state
+        if result.problem:
+            print(f"         {result.cell}: {result.problem}", flush=True)
+        yield result
+    print(f"{time.monotonic() - start:5.0f} s  {how}: done", flush=True)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from lab.plan import Options
 from pipelines.addresses import parse_ip
 from pipelines.interpreter import Packet
+from pipelines.interpreter.switch import Looping
 from tests.ovs import states
 from tests.ovs.objects import Object
 from tests.ovs.states import State
@@ -23,6 +24,7 @@ from tests.simulation.network import Network
 from tests.simulation.sockets import PORTS, Question
 from tests.simulation.verdict import wrong
 from tests.simulation.watch import Watch
+from tests.simulation.wires import Storm
 
 
 def with_sctp(objects: Iterable[Object]) -> Iterator[Object]:
@@ -60,7 +62,10 @@ class Matrix:
         due, at = _due(cell, self._state), self.network
         answered = set()
         for at.bucket in range(max(1, len(due.seen))):
-            question, frames = self._seen(cell)
+            try:
+                question, frames = self._seen(cell)
+            except (Storm, Looping) as error:
+                return f"{type(error).__name__}: {error}"
             if found := _wrong(question, cell, due) or self._watch.stray(frames):
                 return f"{found} (choice {at.bucket})"
             answered |= {said.name for said in question.answers}

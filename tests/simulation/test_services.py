@@ -13,6 +13,7 @@ from tests.services import world
 from tests.services.cells import CLIENTS, Cell
 from tests.services.world import DOORS, ROUTED, Door, Service, ready
 from tests.simulation import services
+from tests.simulation.cluster import Cluster
 from tests.simulation.network import Network
 from tests.simulation.sockets import PORTS
 from tests.simulation.verdict import told
@@ -51,7 +52,7 @@ class Sticky:
         self._state = state
         self.network = Network(self._compiled(STICKY), ROUTED)
 
-    def _compiled(self, service: Service) -> services.Cluster:
+    def _compiled(self, service: Service) -> Cluster:
         return services.compiled([*world.cluster(), *service.objects()], self._state)
 
     def change(self, service: Service) -> None:
