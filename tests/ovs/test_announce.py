@@ -12,7 +12,7 @@ from scapy.layers.l2 import ARP, Ether
 from tests.ovs.asking import gone, names, probes
 from tests.ovs.cluster import Cluster
 from tests.ovs.objects import Object
-from tests.ovs.world import FAMILIES, NODES, OUTSIDE_MAC, SEGMENTS, Service, both
+from tests.ovs.world import FAMILIES, NODES, OUTSIDE_MAC, SEGMENTS, Service, both, router
 
 pytestmark = pytest.mark.ovs
 
@@ -26,7 +26,8 @@ class Balanced(Service):
 
     @property
     def addresses(self) -> dict[int, str]:
-        return {4: f"192.168.77.{self.number}", 6: f"fd00:77::{self.number}"}
+        all_ = {4: f"192.168.77.{self.number}", 6: f"fd00:77::{self.number}"}
+        return {family: all_[family] for family in self.families}
 
     def objects(self, policy: str = "Cluster") -> list[Object]:
         service, *slices = Service(*self).objects()
@@ -206,6 +207,16 @@ def test_an_address_that_a_station_has_is_not_announced_until_it_is_free(cluster
     assert names(cluster, "outside", list(taken.addresses.values()), times=2) == {"g"}
     assert not [row for row in cluster.product.get("/v1/problems") if row["object"] == "default/taken"]
     gone(cluster, "taken")
+
+
+def test_the_routers_address_is_the_routers(cluster: Cluster) -> None:
+    """Heard by the flows that watch for next hops, which come first."""
+    greedy = Balanced("greedy", 1, both("g"), (6,))
+    assert greedy.addresses[6] == router(0, 6)
+    cluster.put(*greedy.objects())
+    cluster.wait(lambda: states(cluster, greedy) == {"conflict"}, "the router to be heard")
+    gone(cluster, "greedy")
+    cluster.ready()
 
 
 def test_a_restart_of_the_controller_is_not_noticed(cluster: Cluster, service: Balanced) -> None:
