@@ -92,6 +92,10 @@ def test_a_tunnel_over_ipv6_carries_both_families(encap: Cluster) -> None:
                 (peer.addresses[6], N1.addresses[6]),
             }
             assert {one.inner.ttl for one in found if one.inner} == {63}
+    for family in FAMILIES:  # of the host, too, though its routing table says otherwise
+        found = of_pods(frames, (N1.addresses[family], C.addresses[family]))
+        assert found
+        assert all(one.inner for one in found)
 
 
 def test_pods_are_told_how_large_packets_in_a_tunnel_over_ipv6_may_be(encap: Cluster) -> None:
