@@ -39,10 +39,9 @@ def stations(key: str, node: Node, facts: Facts) -> Outcome:
 def announceable(key: str, front: Frontend, facts: Facts) -> Outcome:
     """Addresses in a pool, but not those that a node has, which its host answers for."""
     del key
-    pools = facts.settings().announce
-    if front.entrance not in (Entrance.LOAD_BALANCER, Entrance.EXTERNAL_IP) or not pools:
+    if front.entrance not in (Entrance.LOAD_BALANCER, Entrance.EXTERNAL_IP):
         return Outcome()
-    if not any(pool.__contains__(front.ip) for pool in pools):
+    if not any(pool.__contains__(front.ip) for pool in facts.settings().announce):
         return Outcome()
     if facts.get(Derived.NODE_ADDRESS, str(front.ip)) is not None:
         return Outcome()
