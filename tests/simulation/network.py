@@ -95,10 +95,12 @@ class Network:
 
     # --- questions --------------------------------------------------------------------------------------------
 
-    def ask(self, client: Place, protocol: str, address: str, port: int) -> Question:
+    def ask(self, client: Place, protocol: str, address: str, port: int, times: int = 1) -> Question:
+        """`times`: how often the first packet is sent, before anything comes back."""
         kernel, to = self.kernels[client.name], parse_ip(address)
         question, packet = kernel.sockets.ask(protocol, kernel.source_for(to), next(self._ports), to, port)
-        kernel.send(packet)
+        for _ in range(times):
+            kernel.send(packet)
         self.wires.run()
         return question
 

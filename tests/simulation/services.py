@@ -55,7 +55,7 @@ class Matrix:
     def __init__(self, state: State) -> None:
         self._state = state
         self.network = Network(compiled(world.everything(), state), ROUTED)
-        self._watch = Watch(self.network, state)
+        self.watch = Watch(self.network, state)
 
     def problem(self, cell: Cell) -> str:
         """What is wrong with a cell, whichever endpoint is chosen; "" when nothing."""
@@ -66,7 +66,7 @@ class Matrix:
                 question, frames = self._seen(cell)
             except (Storm, Looping) as error:
                 return f"{type(error).__name__}: {error}"
-            if found := _wrong(question, cell, due) or self._watch.stray(frames):
+            if found := _wrong(question, cell, due) or self.watch.stray(frames):
                 return f"{found} (choice {at.bucket})"
             answered |= {said.name for said in question.answers}
         return "" if answered == due.seen.keys() else f"only {answered} of {set(due.seen)} were chosen"
@@ -96,7 +96,7 @@ def alike_both_ways(cell: Cell) -> bool:
     return itself and cell.client.kind == "outside" and cell.door.kind == "NodePort"
 
 
-def ask(at: Network, cell: Cell) -> Question:
+def ask(at: Network, cell: Cell, times: int = 1) -> Question:
     """SCTP has the numbers of UDP's ports.
 
     The userspace datapath knows an association by its addresses alone: two at once of the same pair are one.
@@ -104,7 +104,7 @@ def ask(at: Network, cell: Cell) -> Question:
     if cell.protocol == "sctp":
         at.forget_connections()
     address = cell.service.address(cell.door, cell.family)
-    return at.ask(cell.client, cell.protocol, address, cell.service.port(cell.door, "udp"))
+    return at.ask(cell.client, cell.protocol, address, cell.service.port(cell.door, "udp"), times)
 
 
 def _due(cell: Cell, state: State) -> Outcome:

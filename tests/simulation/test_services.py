@@ -7,6 +7,9 @@ from zlib import crc32
 
 import pytest
 
+from pipelines import fields as f
+from pipelines.addresses import parse_ip, parse_mac
+from pipelines.interpreter import Packet
 from tests.ovs.states import STATES, State
 from tests.ovs.world import FAMILIES, NODES
 from tests.services import world
@@ -19,6 +22,7 @@ from tests.simulation.sockets import PORTS
 from tests.simulation.verdict import told
 
 STEP = 2
+AGAIN = 12  # of that part, one of so many
 STICKY = Service("case", 90, ready("a", "b", "e", "g", "n2", "remote"), affinity=600)
 LATER = 601.0  # seconds
 
@@ -35,6 +39,59 @@ def test_cells_come_out_as_kubernetes_promises(state: State) -> None:
     assert len(wanted) > 5000
     problems = [f"{cell}: {found}" for cell in wanted if (found := matrix.problem(cell))]
     assert not problems, told(problems, len(wanted))
+
+
+@pytest.mark.parametrize("state", STATES, ids=lambda state: state.name)
+def test_a_packet_that_comes_again_before_the_answer_takes_the_same_way(state: State) -> None:
+    """A SYN that is sent again, a burst of datagrams: one server, which sees one client."""
+    matrix, asked = services.Matrix(state), 0
+    for cell in part(state)[::AGAIN]:
+        if cell.outcome(state).word == "answered":
+            answers = services.ask(matrix.network, cell, times=3).answers
+            assert len(answers) == 3, (cell, answers)
+            assert len(set(answers)) == 1, (cell, answers)
+            asked += 1
+    assert asked > 300
+
+
+@pytest.mark.parametrize("state", STATES, ids=lambda state: state.name)
+def test_what_no_service_has_is_refused_by_the_address_that_was_asked(state: State) -> None:
+    """Another port of each kind of address, another address of the range. Nothing of it goes any further."""
+    matrix, problems = services.Matrix(state), []
+    at = matrix.network
+    for client in CLIENTS.values():
+        for family in client.addresses:
+            some = world.SERVICES["pods-local"]
+            addresses = [some.address(door, family) for door in DOORS if not door.node]
+            wishes = [(address, PORTS["tcp"].port + 1) for address in addresses]
+            wishes.append((some._replace(number=99).address(Door("ClusterIP"), family), PORTS["tcp"].port))
+            for protocol in PORTS:
+                for address, port in wishes:
+                    frames = at.wires.log = []
+                    question = at.ask(client, protocol, address, port)
+                    if question.refused != parse_ip(address) or question.answers or matrix.watch.stray(frames):
+                        problems.append(f"{client.name} → {address} {port} {protocol}: {question}")
+    assert not problems, told(problems, len(CLIENTS) * 2 * len(PORTS) * 4)
+
+
+def test_a_frame_that_should_not_be_is_seen() -> None:
+    """The tests above look at frames: they would see one of a service where none may be."""
+    watch, node = services.Matrix(STATES[0]).watch, NODES["n1"]
+    ends = {"client": "10.10.1.10", "service": "10.96.1.10", "pod": "10.10.2.10", "outside": "192.168.77.200"}
+
+    def stray(cable: str, source: str, to: str) -> bool:
+        head = {f.ETH_SRC: parse_mac(node.mac), f.ETH_TYPE: f.IP4.value, f.IP_TTL: 63, f.IP_PROTO: f.UDP}
+        addresses = {f.IP4_SRC: parse_ip(ends[source]).value, f.IP4_DST: parse_ip(ends[to]).value}
+        return bool(watch.stray([(cable, Packet.of(head | addresses, 100))]))
+
+    for cable in ("n1→seg0", "n1:→gw0", "n1:→LOCAL", "n1→b"):
+        assert stray(cable, "client", "service")
+        assert not stray(cable, "client", "pod")
+    assert stray("n1→seg0", "service", "pod")
+    assert stray("n1:→gw0", "service", "outside")
+    assert not stray("n1→seg0", "service", "outside")
+    assert not stray("n1→a", "service", "client")
+    assert watch.stray([("n1→a", Packet.of({}))] * 101)
 
 
 # --- affinity ----------------------------------------------------------------------------------------------
