@@ -170,7 +170,8 @@ def test_b37_hints_choose_by_zone_and_by_node_while_every_endpoint_has_one(clust
     local = now._replace(external_local=True)
     cluster.put(object_of(local))
     assert who(cluster, "outside", local, AT_N1, times=4) == {"b"}  # a Local policy overrides all hints
-    assert from_a() == {"e"}
+    assert who(cluster, "a", local, CLUSTER, times=6) == {"e"}
+    assert who(cluster, "a", local, BALANCER, AT_N1, times=10) == every  # inside, a Local address means any
     cluster.put(*map(world.node_object, ("n1", "n2", "n3")))
     gone(cluster, local)
 
