@@ -18,7 +18,7 @@ from time import monotonic, perf_counter
 from ryu.base import app_manager
 from ryu.lib import hub
 
-from apps import assembly, evidence, settings
+from apps import assembly, evidence, node_rows, settings
 from apps.announcer import Announcer
 from apps.neighbors import Neighbors
 from apps.ports import local_named
@@ -167,8 +167,8 @@ class Fabric(app_manager.RyuApp):
         return ["the first compilation is not done" if self._synced else "the cluster source is not in sync yet"]
 
     def problems(self) -> list[Problem]:
-        """What a person should mend: in the objects, in what could not be encoded, in what switches refused."""
-        found = self.compiler.problems() + self.neighbors.problems() + self.announcer.problems()
+        """What a person should mend: in objects, in what could not be encoded, in what switches lack or refused."""
+        found = self.compiler.problems() + self._observed_problems()
         found += [
             Problem(unit.feature, unit.key, "flows", reason) for unit, reason in sorted(self.fleet.errors.items())
         ]
@@ -240,13 +240,18 @@ class Fabric(app_manager.RyuApp):
                 LOG.exception("the cluster source failed; the last state stays, it is started again")
                 hub.sleep(1)
 
+    def _observed_problems(self) -> list[Problem]:
+        """What is wrong with objects, though they do not say so themselves."""
+        missing = node_rows.missing_ports(self.compiler.facts, self.switches.sessions())
+        return [*self.neighbors.problems(), *self.announcer.problems(), *missing]
+
     def _tell_problems(self) -> None:
         """In the log, as the source does for what single objects say; what is there at the start as well."""
         said: set[Problem] = set()
         while True:
             hub.sleep(LOOK_FOR_PROBLEMS)
             if self.fleet.ready:
-                now = {*self.compiler.findings(), *self.neighbors.problems(), *self.announcer.problems()}
+                now = {*self.compiler.findings(), *self._observed_problems()}
                 log_difference(said, now, LOG)
                 said = now
 

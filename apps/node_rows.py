@@ -7,11 +7,22 @@ Pure functions from facts to plain values, as in `answers`. `heard(key)` is aske
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from apps.answers import Pause, Row, by_object, datapath_text, no_pause
+from apps.answers import READY_STATES, Pause, Row, by_object, datapath_text, no_pause
 from pipelines.addresses import Ip, mac_text
 from pipelines.derived import Derived, LocalPod, NodeNetwork, PeerMac, Router
 from pipelines.derived import segments as segments_of
-from pipelines.model import Kind, MacSource, Neighbor, Node, Port, Problem, Settings, TrafficMode, neighbor_key
+from pipelines.model import (
+    Kind,
+    MacSource,
+    Neighbor,
+    Node,
+    Port,
+    Problem,
+    Settings,
+    TrafficMode,
+    neighbor_key,
+    port_key,
+)
 from pipelines.mtu import mtu_of_pods
 from pipelines.unit import Scope, ScopeKind
 from pipelines.view import Facts, SegmentView, Way
@@ -59,9 +70,7 @@ class Seen(NamedTuple):
 def node(value: Node, seen: Seen, wrong: list[Row], facts: Facts, heard: Heard) -> Row:
     network, ports, pods, session = seen
     settings = settings_of(facts)
-    named = {"gw0": "gw0", "LOCAL": "LOCAL"} | ({"uplink": value.uplink} if value.uplink else {})
-    if settings.traffic_mode is not TrafficMode.NO_ENCAP:
-        named["tunnel"] = "tun0"
+    named = ports_wanted(value, settings)
     return {
         "name": value.name,
         "addresses": [str(address) for address in value.addresses],
@@ -82,6 +91,24 @@ def node(value: Node, seen: Seen, wrong: list[Row], facts: Facts, heard: Heard) 
         "peer": None if session is None else session.peer,
         "problems": wrong,
     }
+
+
+def ports_wanted(value: Node, settings: Settings) -> dict[str, str]:
+    """Names of the ports that a node's switch must have beside those of pods, by what they are for."""
+    named = {"gw0": "gw0", "LOCAL": "LOCAL"} | ({"uplink": value.uplink} if value.uplink else {})
+    return named if settings.traffic_mode is TrafficMode.NO_ENCAP else named | {"tunnel": "tun0"}
+
+
+def missing_ports(facts: Facts, sessions: Iterable[Any]) -> Iterator[Problem]:
+    """Of nodes whose switch is connected and was read: what is wrong while it lacks a port."""
+    settings, known, ports = settings_of(facts), facts.peek(Kind.NODE), facts.peek(Kind.PORT)
+    for session in sessions:
+        value: Node | None = known.get(session.node) if session.state in READY_STATES else None
+        if value is None:
+            continue
+        for name in sorted(ports_wanted(value, settings).values()):
+            if port_key(value.name, name) not in ports:
+                yield Problem(Kind.NODE, value.name, f"port {name}", "its switch has no port of this name")
 
 
 def settings_of(facts: Facts) -> Settings:
@@ -150,30 +177,35 @@ def _pods_by_node(facts: Facts, pause: Pause) -> dict[str, list[LocalPod]]:
 
 def ways(value: Node, facts: Facts, pause: Pause = no_pause) -> Iterator[Row]:
     """By which way pods of a node reach every other node's pods, for each family: "direct" by its MAC, "router",
-    "tunnel", or "gateway" (gw0 and the host's routing) with the reason why no better one is known.
+    "tunnel", or "gateway" (gw0 and the host's routing) with the reason why no better one is known. A way
+    that lacks its port says so.
     """
     aside = facts.aside()
     views = [SegmentView(aside, Scope(ScopeKind.SEGMENT, name)) for name in segments_of(value)]
-    tunnel = f"{value.name} tun0" in facts.peek(Kind.PORT)
+    ports = facts.peek(Kind.PORT)
+    without = {name for name in (value.uplink, "tun0") if name and port_key(value.name, name) not in ports}
     for name, network in sorted(facts.peek(Derived.NODE_NETWORK).items()):
         pause()
         if name == value.name:
             continue
         for view in views:
             if any(one.family == view.family for one in (*network.cidrs, *network.addresses)):
-                yield {"node": name, "family": view.family} | _way(value, network, view, facts, tunnel)
+                yield {"node": name, "family": view.family} | _way(value, network, view, facts, without)
 
 
-def _way(value: Node, network: NodeNetwork, view: SegmentView, facts: Facts, tunnel: bool) -> Row:
+def _way(value: Node, network: NodeNetwork, view: SegmentView, facts: Facts, without: Iterable[str]) -> Row:
+    """`without`: those of uplink and tunnel that the node's switch has not told of."""
+    lacking = {name: f"no port {name} of its switch is known" for name in without}
+    no_uplink = lacking.get(value.uplink or "", "")
     if view.by_tunnel(network):
-        return _row(BY_TUNNEL, network.addresses[0], reason="" if tunnel else "no port tun0 of its switch is known")
+        return _row(BY_TUNNEL, network.addresses[0], reason=lacking.get("tun0", no_uplink))
     way = view.way(network)
     if way is Way.DIRECT and network.mac:
-        return _row(way.value, mac=network.mac.mac)
+        return _row(way.value, mac=network.mac.mac, reason=no_uplink)
     if way is Way.ROUTER:
         router: Router | None = facts.peek(Derived.ROUTER).get(f"{value.name} {view.family}")
         if router is not None and router.mac:
-            return _row(way.value, router.ip, router.mac.mac)
+            return _row(way.value, router.ip, router.mac.mac, no_uplink)
         why = "no next hop is named" if router is None else f"the MAC of {router.ip} is not known"
         return _row(Way.GATEWAY.value, reason=why)
     return _row(Way.GATEWAY.value, reason="the MAC of its uplink is not known")

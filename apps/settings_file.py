@@ -1,6 +1,7 @@
 """A file of settings: YAML into keys with values, each converted by itself, so that one error hides no other."""
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -9,6 +10,17 @@ from msgspec import Struct
 
 from apps import forms
 from k8s_bridge.documents import BrokenFile, documents
+
+FEW_KEYS = 8
+_WORDS = {  # msgspec's names of types, and those of docs/configuration.md
+    "`str`": "text",
+    "`int`": "a whole number",
+    "`float`": "a number",
+    "`bool`": "true or false",
+    "`array`": "a list, as in [A, B]",
+    "`object`": "keys with values",
+    "`null`": "nothing",
+}
 
 
 class ConfigError(Exception):
@@ -68,7 +80,7 @@ def converted(
     values = {}
     for key, value in raw.items():
         if key not in types:
-            problems.append(f"unknown key `{prefix}{key}`; known: {', '.join(prefix + name for name in types)}")
+            problems.append(f"unknown key `{prefix}{key}`; {_meant(str(key), list(types), prefix)}")
             continue
         inner = (nested or {}).get(key)
         if inner is not None and isinstance(value, dict):
@@ -86,10 +98,22 @@ def converted(
     return values
 
 
+def _meant(key: str, known: list[str], prefix: str) -> str:
+    """What to write instead: the key that looks alike, the few that there are, or where all of them are described."""
+    alike = get_close_matches(key, known, 1)
+    if alike:
+        return f"did you mean `{prefix}{alike[0]}`?"
+    if len(known) <= FEW_KEYS:
+        return f"known: {', '.join(prefix + name for name in known)}"
+    return "docs/configuration.md has all"
+
+
 def _reason(error: msgspec.ValidationError, wanted: Any) -> str:
     """`[PLACE]: REASON` from msgspec's "Reason - at `$[PLACE]`", with the choices where there are some."""
     reason, _, where = str(error).partition(" - at `$")
     known = choices(wanted)
+    for theirs, ours in _WORDS.items():
+        reason = reason.replace(theirs, ours)
     if known and reason.startswith("Invalid enum value"):
         reason += f"; choose from {', '.join(known)}"
     return f"{where.rstrip('`')}: {reason[0].lower()}{reason[1:]}"

@@ -103,6 +103,7 @@ def diff(context: click.Context, node: str | None, url: str, output: str) -> Non
     if node is not None:
         switches = [row for row in switches if row["node"] == node]
         if not switches:
+            ask(url, f"/v1/nodes/{node}")  # says whether there is such a Node
             raise click.ClickException(f"the switch of node {node} is not connected")
     found = [ask(url, f"/v1/switches/{row['dpid']}/diff") for row in switches]
     if output == "json":

@@ -7,7 +7,6 @@ import click
 from apps.commands import output as out
 from apps.commands.client import ask, url_option
 from apps.commands.live import traffic
-from apps.node_rows import NO_SWITCH
 
 
 @click.command()
@@ -40,9 +39,6 @@ def nodes(name: str | None, url: str, output: str) -> None:
     if name:
         click.echo()
         _ways(found["ways"])
-    for row in rows:
-        if row["state"] != NO_SWITCH and row.get("ports_missing"):
-            click.echo(f"Node {row['name']}: its switch lacks the port {', '.join(row['ports_missing'])}", err=True)
     out.problems_of("Node", rows)
 
 

@@ -181,6 +181,23 @@ def test_a_tunnel_leads_to_the_peers_first_address(mode: TrafficMode, near: str)
     assert nodes(fabric)["n1"]["ports"]["tunnel"]["number"] == 3
 
 
+def test_a_way_by_an_uplink_that_the_switch_lacks_says_so() -> None:
+    fabric = StubFabric()
+    fabric.compiler.run([neighbor("n1", "fe:00:00:00:77:01", ROUTER)])
+    assert {ways(fabric)[peer, 4]["reason"] for peer in ("n2", "n3")} == {""}
+    value: Node = fabric.compiler.facts.peek(Kind.NODE)["n1"]
+    fabric.compiler.run([Change(Kind.NODE, "n1", replace(value, uplink="eth9"))])
+    assert {ways(fabric)[peer, 4]["reason"] for peer in ("n2", "n3")} == {"no port eth9 of its switch is known"}
+
+
+@pytest.mark.parametrize(("state", "counts"), [(State.READY, True), (State.OBSERVING, True), (State.READING, False)])
+def test_a_port_that_a_switch_lacks_is_a_problem_once_it_was_read(state: State, counts: bool) -> None:
+    fabric = StubFabric(settings=Settings(traffic_mode=TrafficMode.HYBRID))
+    fabric.connect({1: ("n1", state)})
+    found = [*node_rows.missing_ports(fabric.compiler.facts, fabric.switches.sessions())]
+    assert found == [Problem(Kind.NODE, "n1", "port tun0", "its switch has no port of this name")] * counts
+
+
 def test_asking_for_ways_leaves_the_compiler_as_it_was() -> None:
     """A read that is taken for a task's own would be forgotten wrongly later."""
     fabric = StubFabric()

@@ -101,15 +101,23 @@ def test_what_the_file_says_reaches_the_switches(tmp_path: Path) -> None:
     assert (switches.guard.share, switches.guard.least) == (0.5, 30)
 
 
-def test_an_unknown_key_is_named_with_the_known_ones(tmp_path: Path) -> None:
-    (problem,) = refused(tmp_path, "guard: {shore: 1}")
-    assert problem == "unknown key `guard.shore`; known: guard.share, guard.at_least, guard.confirm_after"
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("guard: {shore: 1}", "unknown key `guard.shore`; did you mean `guard.share`?"),
+        ("trafic_mode: hybrid", "unknown key `trafic_mode`; did you mean `traffic_mode`?"),
+        ("guard: {xyz: 1}", "unknown key `guard.xyz`; known: guard.share, guard.at_least, guard.confirm_after"),
+        ("xyz: 1", "unknown key `xyz`; docs/configuration.md has all"),
+    ],
+)
+def test_an_unknown_key_is_named_with_what_may_have_been_meant(tmp_path: Path, text: str, said: str) -> None:
+    assert refused(tmp_path, text) == [said]
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("ofp_listen: 6653", "ofp_listen: expected `str`, got `int`"),
+        ("ofp_listen: 6653", "ofp_listen: expected text, got a whole number"),
         ("ofp_listen: ::1:6653", "ofp_listen: '::1:6653': put an IPv6 address in brackets"),
         ("ofp_listen: 0.0.0.0", "ofp_listen: '0.0.0.0' is not of the form ADDRESS:PORT"),
         ("ofp_listen: 0.0.0.0:70000", "ofp_listen: '0.0.0.0:70000' is not of the form"),
@@ -122,32 +130,32 @@ def test_an_unknown_key_is_named_with_the_known_ones(tmp_path: Path) -> None:
         ),
         ("mac_sources: [switch, switch]", "mac_sources: a source is named twice"),
         ("service_cidrs: [10.96.0.1/16]", "service_cidrs: 10.96.0.1/16 has host bits set"),
-        ("service_cidrs: 10.96.0.0/16", "service_cidrs: expected `array`, got `str`"),
+        ("service_cidrs: 10.96.0.0/16", "service_cidrs: expected a list, as in [A, B], got text"),
         ("virtual_ip4: fd00::1", "virtual_ip4: fd00::1 is not an IPv4 address"),
         ("virtual_ip6: 10.0.0.1", "virtual_ip6: 10.0.0.1 is not an IPv6 address"),
         ("{virtual_ip4: 10.96.0.9, service_cidrs: [10.96.0.0/16]}", "virtual_ip4: 10.96.0.9 lies in 10.96.0.0/16"),
-        ("endpoints_per_service_port: 10001", "endpoints_per_service_port: expected `int` <= 10000"),
-        ("endpoints_per_service_port: 0", "endpoints_per_service_port: expected `int` >= 1"),
+        ("endpoints_per_service_port: 10001", "endpoints_per_service_port: expected a whole number <= 10000"),
+        ("endpoints_per_service_port: 0", "endpoints_per_service_port: expected a whole number >= 1"),
         ("services: clusterip", "services: invalid enum value 'clusterip'; choose from all, cluster-ip, off"),
-        ("services: true", "services: expected `str`, got `bool`"),
+        ("services: true", "services: expected text, got true or false"),
         ("node_port_addresses: [192.168.77.101]", "node_port_addresses: '192.168.77.101'"),
         ("node_port_addresses: [192.168.77.101/24]", "node_port_addresses: 192.168.77.101/24 has host bits set"),
         ("announce: [192.168.77.129/25]", "announce: 192.168.77.129/25 has host bits set"),
-        ("node_port_addresses: 192.168.77.0/24", "node_port_addresses: expected `array`, got `str`"),
-        ("source_ranges_everywhere: some", "source_ranges_everywhere: expected `bool`, got `str`"),
-        ("audit_interval: soon", "audit_interval: expected `float`, got `str`"),
-        ("audit_interval: -1", "audit_interval: expected `float` >= 0"),
-        ("ask_routers: maybe", "ask_routers: expected `bool`, got `str`"),
+        ("node_port_addresses: 192.168.77.0/24", "node_port_addresses: expected a list, as in [A, B], got text"),
+        ("source_ranges_everywhere: some", "source_ranges_everywhere: expected true or false, got text"),
+        ("audit_interval: soon", "audit_interval: expected a number, got text"),
+        ("audit_interval: -1", "audit_interval: expected a number >= 0"),
+        ("ask_routers: maybe", "ask_routers: expected true or false, got text"),
         ("traffic_mode: overlay", "traffic_mode: invalid enum value 'overlay'; choose from noEncap, hybrid, encap"),
         ("tunnel: gre", "tunnel: invalid enum value 'gre'; choose from geneve, vxlan"),
         ("egress: host", "egress: invalid enum value 'host'; choose from gateway, direct"),
-        ("uplink_mtu: 575", "uplink_mtu: expected `int` >= 576"),
-        ("uplink_mtu: 65536", "uplink_mtu: expected `int` <= 65535"),
+        ("uplink_mtu: 575", "uplink_mtu: expected a whole number >= 576"),
+        ("uplink_mtu: 65536", "uplink_mtu: expected a whole number <= 65535"),
         ("reply_path: cache", "reply_path: invalid enum value 'cache'; choose from learn, label"),
-        ("reply_idle_timeout: 65536", "reply_idle_timeout: expected `int` <= 65535"),
-        ("reply_limit: -1", "reply_limit: expected `int` >= 0"),
+        ("reply_idle_timeout: 65536", "reply_idle_timeout: expected a whole number <= 65535"),
+        ("reply_limit: -1", "reply_limit: expected a whole number >= 0"),
         ("no_masquerade: [10.0.0.1/8]", "no_masquerade: 10.0.0.1/8 has host bits set"),
-        ("snat_ports: 61440", "snat_ports: expected `str`, got `int`"),
+        ("snat_ports: 61440", "snat_ports: expected text, got a whole number"),
         ("snat_ports: 61440-65536", "snat_ports: '61440-65536' is not of the form FIRST-LAST"),
         ("snat_ports: 65535-61440", "snat_ports: 65535-61440 holds fewer than 256 ports"),
         ("snat_ports: 61440-61694", "snat_ports: 61440-61694 holds fewer than 256 ports"),
@@ -156,8 +164,8 @@ def test_an_unknown_key_is_named_with_the_known_ones(tmp_path: Path) -> None:
         ("snat_ports: 20000-30000", "snat_ports: 20000-30000 holds some of 30000-32767"),
         ("snat_ports: 20000-65535", "snat_ports: 20000-65535 holds some of 30000-32767"),
         ("echo_interval: 20", "echo_timeout: has to be longer than echo_interval"),
-        ("guard: {share: 1.5}", "guard.share: expected `float` <= 1.0"),
-        ("guard: much", "guard: expected `object`, got `str`"),
+        ("guard: {share: 1.5}", "guard.share: expected a number <= 1.0"),
+        ("guard: much", "guard: expected keys with values, got text"),
         ("log_level: loud", "log_level: invalid enum value 'loud'; choose from"),
         ("tls: {ca: ca.pem}", "tls.certificate: required"),
         ("tls: {ca: ca.pem, certificate: c.pem, key: k.pem}", "ca.pem cannot be read: No such file"),
