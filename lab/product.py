@@ -83,8 +83,11 @@ class Product:
         self.start()
 
     def get(self, path: str) -> Any:
-        """JSON of a REST resource; raises LabError."""
-        return json.loads(self.text(path))
+        """JSON of a REST resource; raises LabError, also when the answer says that there is none."""
+        found = json.loads(self.text(path))
+        if isinstance(found, dict) and "error" in found:
+            raise LabError(f"{path}: {found['error']}\n{self._log_end()}")
+        return found
 
     def text(self, path: str, *options: str) -> str:
         return self.lab.run("controller", "curl", "-gsS", "--max-time", "10", *options, self._url(path)).stdout
