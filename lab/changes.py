@@ -64,6 +64,7 @@ class Changes(Places):
         self.run(node, "ip", "address", "replace", f"{link_local(parse_mac(mac))}/64", *device, "nodad")
         new = msgspec.structs.replace(old, mac=mac)
         self._keep(nodes=tuple(new if other == old else other for other in self.plan.nodes))
+        self._prepare_host(node)  # Open vSwitch takes br0 down for it, and IPv6 addresses and all routes go
 
     def set_link(self, node: str, up: bool, management: bool = False) -> None:
         """Cuts (or mends) a node's cable at the far end: that of its uplink, or the one to the controller."""

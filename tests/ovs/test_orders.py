@@ -138,7 +138,7 @@ def test_mac_that_two_nodes_claim_is_the_older_ones_and_the_other_is_reached_all
     cluster.put(world.node_object("n4", mac=mac))
     assert any(mac in flow for flow in cluster.flows("n1", "table=70,ip,nw_dst=10.10.2.0/24"))
     assert not [flow for flow in cluster.flows("n1", "table=70,ip,nw_dst=10.10.4.0/24") if mac in flow]
-    assert [row for row in cluster.product.get("/v1/problems") if row["key"] == "n4" and mac in str(row)]
+    assert [row for row in cluster.product.get("/v1/problems") if row["object"] == "n4" and mac in str(row)]
     asked = [Probe("tcp", PODS["p"].addresses[4], 8080, timeout=2, tries=3)]
     for client in ("a", "c", "d"):
         assert spread(cluster.lab.probe(client, asked)) == {"p"}, client
