@@ -337,3 +337,29 @@ def test_hop_limits_run_out_where_they_should(cluster: Cluster) -> None:
         wait = "-W10" if received else "-W0.4"
         said = cluster.lab.run("a", "ping", "-c1", wait, "-t", hops, address, check=False).stdout
         assert (" 1 received" in said) is received, (address, hops, said)
+
+
+def test_what_the_host_has_routed_loses_no_hop_in_its_switch(cluster: Cluster) -> None:
+    """B08: packets that the host sends by gw0 to a pod of another node, which is the next router."""
+    gateway, hops, port = cluster.lab.node("n1").gateway_mac, 5, 4445
+    at_gateway = Ether(src=gateway, dst=gateway)
+    datagram = UDP(sport=port, dport=9) / b"x"
+    frames = [
+        at_gateway / IP(src="10.10.1.1", dst="10.10.2.10", ttl=hops) / datagram,
+        at_gateway / IPv6(src="fd00:10:1::1", dst="fd00:10:2::10", hlim=hops) / datagram,
+    ]
+    with (
+        cluster.watched("n1", "eth1", f"udp src port {port}") as on_wire,
+        cluster.watched("c", "eth0", f"udp src port {port}") as arrived,
+    ):
+
+        def all_there() -> bool:
+            cluster.send("n1", frames, "gw0")
+            return all(
+                {frame.source for frame in seen.now} >= {"10.10.1.1", "fd00:10:1::1"} for seen in (on_wire, arrived)
+            )
+
+        cluster.wait(all_there, "both to arrive")
+    macs = ("aa:00:00:00:00:01", "aa:00:00:00:00:02")
+    assert {(frame.src, frame.dst, frame.ttl) for frame in on_wire} == {(*macs, hops)}
+    assert {frame.ttl for frame in arrived} == {hops - 1}
