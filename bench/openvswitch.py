@@ -46,7 +46,7 @@ class OpenVSwitch:
     def set_controller(self, bridge: str, port: int) -> None:
         self.vsctl(
             f"set-controller {bridge} tcp:127.0.0.1:{port}"
-            f" -- set controller {bridge} connection-mode=out-of-band max_backoff=1000 inactivity_probe=30000"
+            f" -- set controller {bridge} connection-mode=out-of-band max_backoff=1000 inactivity_probe=0"
         )
 
     def no_controller(self, bridge: str) -> None:

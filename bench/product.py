@@ -11,6 +11,7 @@ from time import monotonic, perf_counter
 import eventlet
 import msgspec
 
+from controller.connection import Patience
 from controller.fleet import Fleet
 from controller.hub import Bell, Gate, Slices
 from controller.listener import Listener
@@ -26,6 +27,8 @@ from pipelines.unit import Revision
 
 STALL_PROBE = 0.01  # seconds, as in apps.fabric
 COLD_PATIENCE = 600  # seconds: 10,000 services on a busy machine
+# Peers' programs hold this process up for as long as they take; that is no reason to give up a connection.
+PATIENCE = Patience(echo_timeout=COLD_PATIENCE)
 GC_THRESHOLDS = (50_000, 50, 100)  # likewise
 
 
@@ -47,7 +50,7 @@ class Product:
         self.compiler = Compiler()
         self.fleet = Fleet(pause=Slices())
         hooks = Hooks(observe=self._observe, ports_changed=lambda node, changes: self.apply(changes))
-        self.switches = Switches(self.fleet, SwitchSettings(audit_interval=0), hooks)
+        self.switches = Switches(self.fleet, SwitchSettings(audit_interval=0, patience=PATIENCE), hooks)
         self.timing = Timing()
         self.newest: Revision | None = None
         self.stall = 0.0
