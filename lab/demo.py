@@ -75,16 +75,18 @@ def main() -> int:
 
 def _what_to_try(name: str, manifests: Path) -> None:
     lab, asked = "signalbox lab", f"signalbox lab exec --name {name} controller -- signalbox"
-    console.print(f"\nThe lab stays. The controller follows {manifests}: edit it and look.")
+    console.print(f"\nThe lab stays, in `traffic_mode: hybrid`. The controller follows {manifests}: edit it and look.")
     console.print(f"Its log is {manifests.parent / 'controller.log'}. Things to try:\n")
     for words in (
         f"{lab} exec --name {name} a -- ping -c3 10.10.2.10",
         f"{lab} exec --name {name} a -- curl -s http://10.96.0.80/",
         f"{asked} status",
-        f"{asked} nodes",
-        f"{asked} services",
+        f"{asked} nodes n1",
+        f"{asked} pods",
+        f"{asked} services shop",
         f"{asked} flows --node n1 --table route",
         f"{asked} diff",
+        f"signalbox trace {manifests} --node n1 --in pod:default/a 'tcp,10.10.1.10->10.96.0.80:80' --reply",
         f"{lab} exec --name {name} n1 -- ovs-ofctl -OOpenFlow15 dump-flows br0 table=42",
         f"{lab} status --name {name}",
         f"{lab} sync --name {name} {manifests}  # after a Pod was added or removed",

@@ -89,7 +89,7 @@ def _said(row: dict[str, Any]) -> str:
     return ", ".join(f"{count} {kind}" for kind, count in sorted(row["drift"].items())) or "no difference"
 
 
-@click.command()
+@click.command(short_help="Clear a switch that no Node names any more.")
 @click.argument("dpid", metavar="DATAPATH")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @url_option

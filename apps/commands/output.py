@@ -37,7 +37,7 @@ def problems_of(kind: str, rows: Iterable[Any]) -> None:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Nothing but the head when there are no rows."""
+    """Nothing but the head when there are no rows. What is wider than the terminal is wrapped by it, and never cut."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -45,10 +45,10 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     shown = Table(*columns, box=None, pad_edge=False, header_style="bold")
     for row in rows:
         shown.add_row(*(Text(str(cell), style=COLOURS.get(str(cell), "")) for cell in row))
-    if sys.stdout.isatty():
-        Console(highlight=False).print(shown)
+    wide, terminal = Console(width=WIDE, color_system=None, highlight=False), Console(highlight=False)
+    if sys.stdout.isatty() and wide.measure(shown).maximum <= terminal.width:
+        terminal.print(shown)
         return
-    console = Console(width=WIDE, color_system=None, highlight=False)
-    with console.capture() as capture:
-        console.print(shown)
+    with wide.capture() as capture:
+        wide.print(shown)
     click.echo("\n".join(line.rstrip() for line in capture.get().splitlines()))

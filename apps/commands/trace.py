@@ -52,7 +52,7 @@ class Node(NamedTuple):
     "entry",
     required=True,
     metavar="WHERE",
-    help="By which port it enters: pod:NAMESPACE/NAME, uplink, host (the bridge's own port), gw0, or "
+    help="By which port it enters: pod:NAMESPACE/NAME (or pod:NAME), uplink, host (the bridge's own port), gw0, or "
     "tunnel:ADDRESS of the node that sends it.",
 )
 @click.option("--src-mac", metavar="MAC", help="Its source MAC; if not given, that of who is there.")
@@ -68,6 +68,8 @@ def trace(
     choice: int, reply: bool, ports: tuple[tuple[str, offline.Given], ...], config: str | None, output: str,
 ) -> None:  # fmt: skip
     """Show by which flows PACKET passes the switch of a node, what they change, and where it leaves.
+
+    Routers' MACs are not in manifests: what would leave by a router's leaves by gw0 here.
 
     PACKET is the first one of a connection, as `tcp,10.10.1.10:40000→10.96.0.80:80`; `->` will do, IPv6 addresses
     with a port stand in brackets, and icmp is an echo request.
@@ -110,8 +112,9 @@ def _node(compiled: offline.Offline, name: str, choice: int) -> Node:
 def _entering(node: Node, entry: str, packet: Packet) -> Packet:
     """By its port, with the MACs that belong there. Raises ValueError."""
     kind, _, rest = entry.partition(":")
-    if kind == "pod" and rest.count("/") == 1:
-        port = pod_port_name(*rest.split("/"))
+    if kind == "pod" and rest:
+        namespace, slash, pod = rest.partition("/")
+        port = pod_port_name(namespace, pod) if slash else pod_port_name("default", namespace)
     elif entry == "uplink" and node.uplink:
         port = node.uplink
     else:

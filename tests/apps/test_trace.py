@@ -35,6 +35,10 @@ def test_a_service_is_translated_to_the_endpoint_that_was_chosen() -> None:
     assert ("eth1", "10.10.2.20") in ends
 
 
+def test_a_pod_without_namespace_is_one_of_default() -> None:
+    assert told("--in", "pod:a", TO_SERVICE) == told("--in", "pod:default/a", TO_SERVICE)
+
+
 def test_the_answer_finds_its_way_back_translated() -> None:
     answers = told("--in", "pod:default/a", "--choice", 2, "--reply", TO_SERVICE)["answers"]
     out = [(sent["port"], sent["packet"]["nw_src"], sent["packet"]["tcp_src"]) for sent in answers[0]["out"]]
