@@ -36,7 +36,10 @@ def says_why(command: Callable[..., None]) -> Callable[..., None]:
 
 @click.group()
 def lab() -> None:
-    """A cluster on this machine: a network namespace and an own Open vSwitch for every node. Needs root."""
+    """A cluster on this machine, for trying things out.
+
+    A network namespace and an Open vSwitch of its own for every node. Needs root.
+    """
 
 
 @lab.command()
@@ -69,7 +72,11 @@ def show(name: str, output: str) -> None:
     click.echo(msgspec.json.format(msgspec.json.encode(now)).decode() if output == "json" else text(now))
 
 
-@lab.command("exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@lab.command(
+    "exec",
+    short_help="Run a program on a node, in a pod, or elsewhere.",
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+)
 @named
 @click.argument("place")
 @click.argument("argv", nargs=-1, required=True, type=click.UNPROCESSED)
@@ -100,6 +107,8 @@ def sync(directory: Path, name: str) -> None:
     done = Lab.attach(name).sync(directory)
     for problem in done.problems:
         click.echo(f"left out: {problem}", err=True)
+    if not (done.removed or done.added):
+        click.echo("the pods are those of it already")
     for word, keys in (("removed", done.removed), ("added", done.added)):
         for key in keys:
             click.echo(f"{word} {key}")
@@ -109,7 +118,7 @@ def sync(directory: Path, name: str) -> None:
 @named
 @says_why
 def down(name: str) -> None:
-    """Remove a lab and all that runs in it, also the remains of one that broke."""
+    """Remove a lab and all that runs in it, or what is left of it."""
     netns.check_name(name)
     take_down(name, STATE / name)
 
