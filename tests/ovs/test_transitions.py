@@ -55,6 +55,7 @@ def configured(cluster: Cluster, **settings: Any) -> Iterator[None]:
 
 def restart(cluster: Cluster, **settings: Any) -> None:
     cluster.product.restart(settings)
+    cluster.product.wait_ready(120)  # a starved machine starts and reads five switches late
     cluster.ready()
     cluster.revalidated()
 
