@@ -73,6 +73,28 @@ def test_what_the_host_forwards_for_a_pod_is_not_tracked_a_second_time(cluster: 
     assert not [line for line in found if any(f",dst={end}," in line.partition("reply=")[0] for end in ends.values())]
 
 
+def test_replies_of_a_nodes_port_go_back_by_the_uplink_while_no_mac_is_known(cluster: Cluster) -> None:
+    """Their source is the node's own address, which its host takes from gw0 only if it is told to."""
+    service, (one, two) = SERVICES["only-b"], (world.NODES["n1"], world.NODES["n2"])
+    objects_of = service.objects()
+    spec = objects_of[0]["spec"]
+    spec["type"] = "NodePort"
+    for port in spec["ports"]:
+        port["nodePort"] = 30080
+    cluster.put(world.node_object("n2", mac=None), *objects_of)
+    cluster.revalidated()
+    asked = [Probe(p, ip, 30080, tries=3, timeout=5) for p in PROTOCOLS for ip in one.addresses.values()]
+    with (
+        cluster.watched("n1", "gw0", "src port 30080") as by_gateway,
+        cluster.watched("n1", "eth1", "src port 30080") as by_uplink,
+    ):
+        assert spread(cluster.lab.probe("c", asked)) == {"b"}
+    assert by_gateway == []
+    assert {(frame.src, frame.dst) for frame in by_uplink} == {(one.mac, two.mac)}
+    assert {frame.source for frame in by_uplink} == set(one.addresses.values())
+    cluster.put(world.node_object("n2"), *service.objects())
+
+
 def test_node_without_pod_cidr_gets_its_routes_when_it_has_one(cluster: Cluster) -> None:
     """B11: no crash, no flow for everything; the flows come with the update."""
     for cidrs in ([], [""], ["10.10.2.0/33"]):
