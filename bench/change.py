@@ -29,6 +29,7 @@ def measure(options: Options, directory: Path) -> Report:
     ofctl.bundle(everything(product, site.session.scopes))
     if ovn is not None:
         ovn.apply(balancers(site.cluster))
+    product.recover([FIRST_DATAPATH])
     committed, visible, bundles, commits, commands = [], [], [], [], []
 
     def change(service: int, endpoints: list[Ip], new: Ip) -> None:

@@ -27,6 +27,7 @@ from pipelines.unit import Revision
 
 STALL_PROBE = 0.01  # seconds, as in apps.fabric
 COLD_PATIENCE = 600  # seconds: 10,000 services on a busy machine
+NOTICED = 0.5  # seconds in which a connection that has ended is seen to have
 # Peers' programs hold this process up for as long as they take; that is no reason to give up a connection.
 PATIENCE = Patience(echo_timeout=COLD_PATIENCE)
 GC_THRESHOLDS = (50_000, 50, 100)  # likewise
@@ -101,6 +102,11 @@ class Product:
             return self._published == self._submitted and self.fleet.ready and all(map(self._holds_newest, dpids))
 
         until(done, seconds, nap)
+
+    def recover(self, dpids: Collection[int]) -> None:
+        """After a peer's program held this process up: switches that gave up the connection have come back."""
+        eventlet.sleep(NOTICED)
+        self.await_committed(dpids, COLD_PATIENCE)
 
     def _holds_newest(self, dpid: int) -> bool:
         session = self.switches.session(dpid)
