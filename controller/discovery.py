@@ -308,6 +308,8 @@ class Discovery:
             self._confirm(state, now)
         elif state.rival is None:
             self._challenge(state, claim.mac, now)
+        else:
+            state.rival = claim.mac  # of several that answer the one that does so still, not the first
 
     def _confirm(self, state: _State, now: float) -> None:
         """The MAC in force has answered."""
