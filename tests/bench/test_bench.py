@@ -22,7 +22,8 @@ SMALL = ("--services=5", "--endpoints=2", "--switches=3", "--changes=4", "--repe
 
 def bench(part: str, temporary: Path, *more: str) -> subprocess.Popen[str]:
     environment = os.environ | {"TMPDIR": str(temporary)}
-    command = [sys.executable, "-W", "ignore", "-m", "bench", part, *SMALL, *more]
+    # Whoever runs the tests in the background of a shell has let it ignore SIGINT, and so would what it starts.
+    command = ["env", "--default-signal=INT", sys.executable, "-W", "ignore", "-m", "bench", part, *SMALL, *more]
     return subprocess.Popen(
         command, cwd=ROOT, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
