@@ -18,6 +18,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--regenerate-golden", action="store_true", help="write golden files instead of comparing")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With real switches and clocks a machine that stands still for a moment can fail a test: it gets a second try.
+
+    Not a third, and nothing that runs in one process gets a second. The end of a run lists every one.
+    """
+    for item in items:
+        if item.get_closest_marker("ovs") or item.get_closest_marker("api"):
+            item.add_marker(pytest.mark.flaky(reruns=1, reruns_delay=1))
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
