@@ -17,7 +17,9 @@ from tests.ovs.world import FAMILIES, NODES, PODS, PROTOCOLS, SERVICES
 
 pytestmark = pytest.mark.ovs
 
-SETTINGS = {"ask_routers": False}  # what is behind a router goes by the host, where a host's connections are translated
+# What is behind a router goes by the host, where a host's connections are translated. One source port for two ways to
+# an endpoint asks for separate ports; plain connections that are refused, which a switch would not survive, are not here.
+SETTINGS = {"ask_routers": False, "separate_ports": True}
 
 UNUSED = {4: ("10.96.200.200", "10.96.0.10"), 6: ("fd00:96::ffff", "fd00:96::10")}
 CLIENTS = ("a", "v4", "v6", "d", "p", "n1", "n3", "n4")
