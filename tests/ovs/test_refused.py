@@ -18,7 +18,7 @@ from tests.ovs.world import FAMILIES, NODES, PODS, PROTOCOLS, SERVICES
 pytestmark = pytest.mark.ovs
 
 # What is behind a router goes by the host, where a host's connections are translated. One source port for two ways to
-# an endpoint asks for separate ports; plain connections that are refused, which a switch would not survive, are not here.
+# an endpoint asks for separate ports; plain connections that are refused, which no switch would survive, are not here.
 SETTINGS = {"ask_routers": False, "separate_ports": True}
 
 UNUSED = {4: ("10.96.200.200", "10.96.0.10"), 6: ("fd00:96::ffff", "fd00:96::10")}
