@@ -12,12 +12,13 @@ import logging
 from collections.abc import Callable, Iterable
 from time import monotonic
 
-from controller import encode, neighbor_frames
+from apps.uplinks import Uplinks
+from controller import neighbor_frames
 from controller.claiming import Claiming, Phase, Sending, Step, Timing
 from controller.hub import Bell
 from controller.readback import DecodeError, FlowRow, PacketIn, decode_flow
-from controller.session import Session, State
-from pipelines.actions import Output, SetField
+from controller.session import Session
+from pipelines.actions import SetField
 from pipelines.addresses import Ip, parse_ip
 from pipelines.derived import Announced, Derived, Opening, Station
 from pipelines.features import NUMBERS
@@ -25,7 +26,7 @@ from pipelines.features.announce import ANSWER, WATCH
 from pipelines.fields import ARP_SHA, ARP_TPA, ND_TARGET, ND_TLL
 from pipelines.flow import Flow
 from pipelines.ids import split_cookie
-from pipelines.model import Change, Claimed, Kind, Node, Port, Problem, port_key
+from pipelines.model import Change, Claimed, Kind, Problem
 from pipelines.unit import Revision
 from pipelines.view import Facts
 
@@ -45,8 +46,7 @@ class Announcer:
         self.probes = self.announcements = self.defended = 0
         self._facts, self._apply, self._now = facts, apply, now
         self._claiming = Claiming(self._able, timing)
-        self._sessions: dict[str, Session] = {}  # of the nodes that can send
-        self._nodes: dict[Session, str] = {}  # the same, the other way round
+        self._uplinks = Uplinks(facts)
         self._gathered: dict[str, bool] = {}  # by segment, for one turn: whether its nodes are all known
         self._watched_since: dict[Ip, int] = {}  # the revision that made who answers for it hear who objects
         self._bell = Bell()
@@ -84,7 +84,7 @@ class Announcer:
         if claim.node != announced.node:
             LOG.info("%s: announced by %s now, in place of %s", address, announced.node, claim.node)
             self._apply([Change(Kind.CLAIM, address, Claimed(announced.node, announced.segment))])
-        if (uplink := self._uplink(announced.node)) is not None:
+        if (uplink := self._uplinks.port(announced.node)) is not None:
             self._claiming.answering(ip, announced.node, uplink.mac, self._now())
 
     def recall(self, node: str, rows: Iterable[FlowRow]) -> list[Change]:
@@ -105,12 +105,7 @@ class Announcer:
 
     def session_changed(self, session: Session) -> None:
         """It has entered another state, perhaps as the switch of another node."""
-        node = self._nodes.pop(session, None)
-        if node is not None and self._sessions.get(node) is session:
-            del self._sessions[node]
-        member = session.fleet.members.get(session.dpid)
-        if session.state is State.READY and member is not None:
-            self._sessions[member.node], self._nodes[session] = session, member.node
+        self._uplinks.changed(session)
         self._bell.ring()
 
     def _able(self, node: str, ip: Ip, probing: bool) -> bool:
@@ -119,8 +114,8 @@ class Announcer:
         And all switches of the segment have told what they answer for, or are known to be away: else one of our own
         could object.
         """
-        session = self._sessions.get(node)
-        if session is None or not session.writer.master or self._uplink(node) is None:
+        session = self._uplinks.session(node)
+        if session is None or not session.writer.master or self._uplinks.port(node) is None:
             return False
         if not probing:
             return True
@@ -129,16 +124,9 @@ class Announcer:
             return False
         if announced.segment not in self._gathered:
             stations: tuple[Station, ...] = self._facts.peek(Derived.STATIONS).get(announced.segment, ())
-            known = all(not one.alive or self._uplink(one.node) is not None for one in stations)
+            known = all(not one.alive or self._uplinks.port(one.node) is not None for one in stations)
             self._gathered[announced.segment] = known
         return self._gathered[announced.segment]
-
-    def _uplink(self, node: str) -> Port | None:
-        value: Node | None = self._facts.peek(Kind.NODE).get(node)
-        if value is None or value.uplink is None:
-            return None
-        port: Port | None = self._facts.peek(Kind.PORT).get(port_key(node, value.uplink))
-        return port
 
     # --- saying -----------------------------------------------------------------------------------------------
 
@@ -167,35 +155,29 @@ class Announcer:
             self._apply(changes)
 
     def _send(self, sending: Sending) -> None:
-        uplink = self._uplink(sending.node)
+        uplink = self._uplinks.port(sending.node)
         if uplink is None:
             return
         make = neighbor_frames.probe if sending.probe else neighbor_frames.announcement
-        self._out(sending.node, make(uplink.mac, sending.ip))
+        self._uplinks.send(sending.node, make(uplink.mac, sending.ip))
         self.probes += sending.probe
         self.announcements += not sending.probe
-
-    def _out(self, node: str, frame: bytes) -> None:
-        session, uplink = self._sessions.get(node), self._uplink(node)
-        if session is not None and uplink is not None:
-            connection = session.connection
-            connection.post(encode.packet_out(connection.next_xid(), frame, (Output(uplink.number),)))
 
     # --- hearing ----------------------------------------------------------------------------------------------
 
     def heard(self, session: Session, packet: PacketIn) -> None:
         """Somebody says something about who has an address that is watched for."""
-        claim, node = neighbor_frames.claim(packet.data), self._nodes.get(session)
+        claim, node = neighbor_frames.claim(packet.data), self._uplinks.node(session)
         if claim is not None and node is not None and not self._ours(claim.mac):
             self._claiming.heard(node, claim.ip, claim.mac, self._now())
             self._bell.ring()
 
     def probed(self, session: Session, packet: PacketIn) -> None:
         """A station would like to have an address that is announced: it is told that it cannot."""
-        ip, node = neighbor_frames.probed(packet.data), self._nodes.get(session)
-        uplink = self._uplink(node) if node is not None else None
+        ip, node = neighbor_frames.probed(packet.data), self._uplinks.node(session)
+        uplink = self._uplinks.port(node) if node is not None else None
         if ip is not None and node is not None and uplink is not None:
-            self._out(node, neighbor_frames.announcement(uplink.mac, ip))
+            self._uplinks.send(node, neighbor_frames.announcement(uplink.mac, ip))
             self.defended += 1
 
     def _ours(self, mac: int) -> bool:
@@ -203,7 +185,7 @@ class Announcer:
         if any(network.mac and network.mac.mac == mac for network in self._facts.peek(Derived.NODE_NETWORK).values()):
             return True
         nodes = self._facts.peek(Kind.NODE)
-        return any((port := self._uplink(name)) is not None and port.mac == mac for name in nodes)
+        return any((port := self._uplinks.port(name)) is not None and port.mac == mac for name in nodes)
 
     # --- questions --------------------------------------------------------------------------------------------
 

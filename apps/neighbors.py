@@ -13,17 +13,17 @@ from collections.abc import Callable, Collection, Iterable
 from time import monotonic
 from typing import Any
 
-from controller import encode, neighbor_frames
+from apps.uplinks import Uplinks
+from controller import neighbor_frames
 from controller.discovery import Discovery, Question, Step, Target
 from controller.hub import Bell
 from controller.readback import PacketIn
-from controller.session import Session, State
-from pipelines.actions import Output
+from controller.session import Session
 from pipelines.addresses import Ip, link_local
 from pipelines.derived import Derived, NodeNetwork
 from pipelines.features.neighbors import WATCH_PEERS, WATCH_ROUTERS
 from pipelines.fields import ARP_SPA, ND_TARGET
-from pipelines.model import Change, Evidence, Kind, Neighbor, Node, Port, Problem, neighbor_key, port_key
+from pipelines.model import Change, Evidence, Kind, Neighbor, Node, Problem, neighbor_key
 from pipelines.unit import EMPTY, Member, Revision, Scope, ScopeKind, Unit, UnitKey
 from pipelines.view import Facts
 
@@ -42,8 +42,7 @@ class Neighbors:
         self.asked = self.heard = self.malformed = 0
         self._facts, self._units, self._apply, self._now = facts, units, apply, now
         self._discovery = discovery or Discovery()
-        self._sessions: dict[str, Session] = {}  # of the nodes that can ask
-        self._nodes: dict[Session, str] = {}  # the same, the other way round
+        self._uplinks = Uplinks(facts)
         self._told: set[str] = set()  # keys of the observations that were handed on
         self._bell = Bell()
 
@@ -57,7 +56,7 @@ class Neighbors:
             elif change.key.feature == WATCH_PEERS:
                 self._follow_peer(change.key.key)
         for member in revision.members.values():
-            if member is not None and member.node in self._sessions:
+            if member is not None and self._uplinks.session(member.node) is not None:
                 self._discovery.join(member.node, _circles(member), self._now())
         self._bell.ring()
 
@@ -106,13 +105,10 @@ class Neighbors:
 
     def session_changed(self, session: Session) -> None:
         """It has entered another state, perhaps as the switch of another node."""
-        node = self._nodes.pop(session, None)
-        if node is not None and self._sessions.get(node) is session:
-            del self._sessions[node]
-            self._discovery.leave(node)
-        member = session.fleet.members.get(session.dpid)
-        if session.state is State.READY and member is not None:
-            self._sessions[member.node], self._nodes[session] = session, member.node
+        left, member = self._uplinks.changed(session)
+        if left is not None:
+            self._discovery.leave(left)
+        if member is not None:
             self._discovery.join(member.node, _circles(member), self._now())
         self._bell.ring()
 
@@ -133,21 +129,11 @@ class Neighbors:
 
     def _ask(self, question: Question) -> None:
         """By a packet-out; what cannot be sent counts as not answered."""
-        session, uplink = self._sessions.get(question.node), self._uplink(question.node)
-        source = self._source(question.node, question.ip)
-        if session is None or not session.writer.master or uplink is None or source is None:
+        uplink, source = self._uplinks.port(question.node), self._source(question.node, question.ip)
+        if uplink is None or source is None:
             return
         frame = neighbor_frames.question(source, uplink.mac, question.ip, question.mac)
-        connection = session.connection
-        connection.post(encode.packet_out(connection.next_xid(), frame, (Output(uplink.number),)))
-        self.asked += 1
-
-    def _uplink(self, node: str) -> Port | None:
-        value: Node | None = self._facts.peek(Kind.NODE).get(node)
-        if value is None or value.uplink is None:
-            return None
-        port: Port | None = self._facts.peek(Kind.PORT).get(port_key(node, value.uplink))
-        return port
+        self.asked += self._uplinks.send(question.node, frame)
 
     def _source(self, node: str, asked: Ip) -> Ip | None:
         """The address that a node asks from, which its kernel answers for: in the subnet if it has one there."""
@@ -156,7 +142,7 @@ class Neighbors:
         near = next((at.ip for at in own if at.subnet is not None and at.subnet.__contains__(asked)), None)
         if near is not None or own:
             return near or own[0].ip
-        uplink = self._uplink(node)
+        uplink = self._uplinks.port(node)
         return link_local(uplink.mac) if asked.family == 6 and uplink else None
 
     # --- hearing ----------------------------------------------------------------------------------------------
@@ -164,8 +150,8 @@ class Neighbors:
     def __call__(self, session: Session, packet: PacketIn) -> None:
         """A neighbour said something about an address that is watched for."""
         claim = neighbor_frames.claim(packet.data)
-        node = self._nodes.get(session)
-        uplink = self._uplink(node) if node is not None else None
+        node = self._uplinks.node(session)
+        uplink = self._uplinks.port(node) if node is not None else None
         if claim is None or node is None or uplink is None:
             self.malformed += claim is None
             return

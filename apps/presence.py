@@ -8,10 +8,11 @@ its Node names. Nothing is said while nothing is announced.
 from collections.abc import Callable, Collection
 from time import monotonic
 
+from apps.uplinks import uplink_port
 from controller.hub import Bell
 from controller.session import Session, State
 from pipelines.derived import Derived
-from pipelines.model import Change, Down, Kind, Node, port_key
+from pipelines.model import Change, Down, Kind
 from pipelines.unit import Revision
 from pipelines.view import Facts
 
@@ -76,18 +77,12 @@ class Presence:
         if name not in self._known:
             return
         session = self._sessions.get(name)
-        if session is not None and session.state is State.READY and self._has_uplink(name):
+        if session is not None and session.state is State.READY and uplink_port(self._facts, name) is not None:
             self._missing.pop(name, None)
             self._say(name, down=False)
         elif name not in self._down and name not in self._missing:
             self._missing[name] = self._now() + patience
             self._bell.ring()
-
-    def _has_uplink(self, name: str) -> bool:
-        node: Node | None = self._facts.peek(Kind.NODE).get(name)
-        return (
-            node is not None and node.uplink is not None and port_key(name, node.uplink) in self._facts.peek(Kind.PORT)
-        )
 
     def run(self) -> None:
         """For ever."""

@@ -16,12 +16,12 @@ from pipelines.tables import CT_COMMIT, EGRESS, TUNNEL, goto
 from pipelines.unit import EMPTY, ScopeKind, Unit
 from pipelines.view import FleetView, NodeView
 
-# What the host sends was routed by the host; what it will receive it counts itself.
 TOO_BIG = "egress.too_big"  # its packet-ins are answered
 ROUTER_EGRESS = "egress.router"  # read back as evidence of a router's MAC
 TOO_BIG_BYTES = 1280  # of the packet: enough for what an ICMP error quotes
 ETHERNET_HEADER = 14
 
+# What the host sends was routed by the host; what it will receive it counts itself.
 _ROUTED_HERE = (Entered.POD, Entered.UPLINK, Entered.TUNNEL)
 
 
