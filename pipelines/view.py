@@ -161,6 +161,11 @@ class NodeView(FleetView):
         return node
 
     @property
+    def own_ips(self) -> list[Ip]:
+        """The addresses that the host holds: the node's, and the gateway's of each podCIDR."""
+        return [at.ip for at in self.node.addresses] + [cidr.address(1) for cidr in self.network.cidrs]
+
+    @property
     def network(self) -> NodeNetwork:
         network: NodeNetwork = self._facts.get(Derived.NODE_NETWORK, self.scope.name)
         return network

@@ -20,7 +20,8 @@ _MULTICAST = f.ETH_DST.masked(f.MULTICAST, f.MULTICAST)
 
 def node_ports(network: NodeNetwork, view: NodeView) -> Unit:
     """Packets that enter by the uplink, by the host's own port or by gw0."""
-    own = [at.ip for at in view.node.addresses] + [cidr.address(1) for cidr in network.cidrs]
+    del network
+    own = view.own_ips
     flows: list[Flow] = []
     if view.uplink and view.local:
         flows += _uplink(view.uplink)

@@ -23,7 +23,7 @@ _UNDO = Ct(zone=f.SNAT_ZONE, nat=Nat(), table=CONNTRACK.id)
 
 def own_addresses(network: NodeNetwork, view: NodeView) -> Unit:
     """Packets to this node's own addresses, and to its SNAT addresses."""
-    own = [at.ip for at in view.node.addresses] + [cidr.address(1) for cidr in network.cidrs]
+    own = view.own_ips
     asked = view.settings.node_port_addresses
     flows = [DESTINATION.flow(100, f.destination(ip), load(f.TO_NODE, 1), goto(UNSNAT)) for ip in own]
     for at in view.node.addresses:

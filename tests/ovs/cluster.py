@@ -166,6 +166,15 @@ class Cluster:
         """What every switch holds."""
         return {node.name: (self.flows(node.name), self.groups(node.name)) for node in self.lab.plan.nodes}
 
+    @contextmanager
+    def there_and_back(self, at_first: Held) -> Iterator[None]:
+        """What the block changes is undone after it, unless it has done so itself; then all is held as at first."""
+        files = self.manifests.content()
+        yield
+        if self.manifests.content() != files:
+            self.manifests.restore(files)
+        self.wait(lambda: self.held() == at_first, "the switches to be as before")
+
     def youngest(self, node: str) -> float:
         """Seconds since the last flow of a node was written."""
         dump = self.lab.ofctl(node, "dump-flows", BRIDGE).splitlines()

@@ -31,8 +31,5 @@ def at_first(cluster: Cluster) -> Held:
 @pytest.fixture
 def there_and_back(cluster: Cluster, at_first: Held) -> Iterator[None]:
     """When a test has undone its changes, the switches hold what they held at first. Else they are undone now."""
-    files = cluster.manifests.content()
-    yield
-    if cluster.manifests.content() != files:
-        cluster.manifests.restore(files)
-    cluster.wait(lambda: cluster.held() == at_first, "the switches to be as before")
+    with cluster.there_and_back(at_first):
+        yield

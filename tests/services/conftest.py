@@ -36,8 +36,5 @@ def at_first(cluster: Cluster) -> Held:
 @pytest.fixture
 def there_and_back(cluster: Cluster, at_first: Held) -> Iterator[None]:
     """What a test has changed is undone, and then the switches hold what they held at first."""
-    files = cluster.manifests.content()
-    yield
-    if cluster.manifests.content() != files:
-        cluster.manifests.restore(files)
-    cluster.wait(lambda: cluster.held() == at_first, "the switches to be as before")
+    with cluster.there_and_back(at_first):
+        yield
