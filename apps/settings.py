@@ -135,14 +135,6 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
             "while its MAC is not known by gw0, where the host's masquerading has to leave them alone too."
         ),
     ] = ()
-    separate_ports: Annotated[
-        bool,
-        _means(
-            "A client that uses one source port for an endpoint and for a service that leads to it gets another port "
-            "for one of the two. Not for the userspace datapath of Open vSwitch 3.1, which ends itself over such "
-            "translations to nothing."
-        ),
-    ] = DEFAULTS.separate_ports
     reply_path: Annotated[
         ReplyPath,
         _means(
@@ -239,7 +231,6 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
             no_masquerade=tuple(parse_cidr(text) for text in self.no_masquerade),
             snat_ports=forms.parse_ports(self.snat_ports),
             uplink_mtu=self.uplink_mtu,
-            separate_ports=self.separate_ports,
             reply_path=self.reply_path,
             reply_idle_timeout=self.reply_idle_timeout,
             reply_hard_timeout=self.reply_hard_timeout,

@@ -15,7 +15,7 @@ from pipelines.model import Protocol
 from pipelines.unit import FLEET, UnitKey
 
 PART = "change"
-AIM = 20  # ms
+AIM = 10  # ms
 A_PEER_EVERY = 10  # pairs of changes
 
 

@@ -272,6 +272,10 @@ ENDPOINT_IP6 = _part("ENDPOINT_IP6", XXREGS[1], 0, 128, 40, 69)
 SERVICE_NUMBER = _part("SERVICE_NUMBER", REGS[10], 0, 24, 41, 45)  # of a service port with affinity
 SHARE = _part("SHARE", REGS[11], 0, 24, 41, 46)  # of a service port's endpoints, where one group cannot hold all
 CHOSEN = _part("CHOSEN", REGS[10], 24, 1, 40, 41)  # the endpoint is the one that the client had before
+TURNED = _part("TURNED", REGS[0], 25, 1, 104, 105)  # source and destination are exchanged
+KEPT_PORT = _part("KEPT_PORT", REGS[2], 0, 16, 104, 105)  # while they are exchanged
+KEPT_IP4 = _part("KEPT_IP4", REGS[3], 0, 32, 104, 105)
+KEPT_IP6 = _part("KEPT_IP6", XXREGS[1], 0, 128, 104, 105)
 CLIENT_MAC = _part("CLIENT_MAC", XREGS[4], 0, 48)  # source MAC as the packet entered
 
 CT_ENTERED_BY = _part("CT_ENTERED_BY", CT_MARK, 0, 4)
@@ -283,6 +287,7 @@ CT_CLIENT_MAC = _part("CT_CLIENT_MAC", CT_LABEL, 0, 48)
 CT_SERVICE_PORT = _part("CT_SERVICE_PORT", CT_LABEL, 48, 16)  # SCTP, where NAT cannot rewrite ports
 CT_ENDPOINT_PORT = _part("CT_ENDPOINT_PORT", CT_LABEL, 64, 16)
 
+KEPT_IP = {4: KEPT_IP4, 6: KEPT_IP6}
 ENDPOINT_IP = {4: ENDPOINT_IP4, 6: ENDPOINT_IP6}
 
 SERVICE_ZONE = 1

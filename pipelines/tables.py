@@ -21,6 +21,10 @@ _PORTS = _these(f.TCP_DST, f.UDP_DST, f.SCTP_DST)
 _CT = _these(f.CT_STATE, f.CT_ENTERED_BY, f.CT_SERVICE, f.CT_LEARNED, f.CT_SNAT_KIND, f.CT_CONNECTION_FACTS)
 _ARP = _these(f.ETH_TYPE, f.ARP_OP, f.ARP_SPA, f.ARP_TPA, f.ARP_SHA, f.ARP_THA)
 _ND = _ICMP6 | _these(f.IP6_SRC, f.IP6_DST, f.ND_TARGET, f.ND_SLL, f.ND_TLL)
+_TURNED = _these(
+    *(f.IP4_SRC, f.IP4_DST, f.IP6_SRC, f.IP6_DST, f.TCP_SRC, f.TCP_DST, f.UDP_SRC, f.UDP_DST),
+    *(f.KEPT_IP4, f.KEPT_IP6, f.KEPT_PORT),
+)
 _REMEMBER = _these(f.CT_CONNECTION_FACTS, f.CT_CLIENT_MAC)
 
 TABLES: dict[str, Table] = {}
@@ -258,7 +262,7 @@ ROUTE = _table(
     "egress class.",
     matches=_these(f.ENTERED_BY, f.SERVICE, f.SNAT_KIND, f.ETH_DST) | _IP | _CT,
     sets=_these(f.ETH_DST, f.EGRESS, f.OUT_PORT, f.SNAT_KIND, f.TUN_DST, f.TUN_IP6_DST),
-    goes=(80, 100, 105),
+    goes=(80, 100, 104),
     calls=(75,),
 )
 REPLY_PATH = _table(
@@ -276,7 +280,7 @@ L2 = _table(
     "Between host and uplink with the MACs as they are.",
     matches=_these(f.ENTERED_BY),
     sets=_these(f.OUT_PORT),
-    goes=(105,),
+    goes=(104,),
 )
 EGRESS = _table(
     100,
@@ -285,7 +289,7 @@ EGRESS = _table(
     "Per node: the egress class becomes source MAC, hop limit and output port, so that routes can be shared.",
     matches=_these(f.EGRESS, f.ENTERED_BY, f.SNAT_KIND, f.ETH_TYPE),
     sets=_these(f.ETH_SRC, f.ETH_DST, f.OUT_PORT, f.EGRESS, f.TOO_BIG),
-    goes=(102, 105),
+    goes=(102, 104),
 )
 TUNNEL = _table(
     102,
@@ -294,16 +298,27 @@ TUNNEL = _table(
     "Per node: packets for the tunnel; those that are too big for it are reported to their sender.",
     matches=_these(f.TOO_BIG, f.ENTERED_BY, f.ETH_TYPE),
     sets=_these(f.ETH_SRC, f.ETH_DST, f.OUT_PORT),
+    goes=(104,),
+)
+PORT_CHECK = _table(
+    104,
+    "port_check",
+    Stage.POSTROUTING,
+    "A new plain connection is looked up the other way round: does another connection, which was translated, await "
+    "its replies?",
+    matches=_these(f.ETH_TYPE, f.IP_PROTO) | _CT,
+    sets=_TURNED | _these(f.TURNED),
     goes=(105,),
+    miss=105,
 )
 CT_COMMIT = _table(
     105,
     "ct_commit",
     Stage.POSTROUTING,
-    "New plain connections are remembered with how they entered; with `separate_ports` a translation to nothing keeps "
-    "them from sharing a reply tuple with translated ones. SCTP of services gets its port here.",
-    matches=_these(f.ETH_TYPE, f.IP_PROTO, f.SERVICE) | _CT,
-    sets=_REMEMBER | _these(f.SCTP_SRC, f.SCTP_DST),
+    "New plain connections are remembered with how they entered, and get another source port where another connection "
+    "awaits their replies. SCTP of services gets its port here.",
+    matches=_these(f.ETH_TYPE, f.IP_PROTO, f.SERVICE, f.TURNED) | _CT,
+    sets=_REMEMBER | _TURNED | _these(f.SCTP_SRC, f.SCTP_DST),
     goes=(106,),
     miss=106,
 )

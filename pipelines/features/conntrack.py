@@ -8,7 +8,7 @@ is for.
 from collections.abc import Iterator
 
 from pipelines import fields as f
-from pipelines.actions import Ct, Nat, load, move
+from pipelines.actions import Ct, Move, Nat, load, move
 from pipelines.addresses import Cidr, Ip
 from pipelines.derived import Derived, Entrance, Frontend, NodeNetwork, PodCidr, Target
 from pipelines.feature import Feature, unit
@@ -23,6 +23,7 @@ from pipelines.tables import (
     L2,
     LABEL_REPLY,
     LEARN_REPLY,
+    PORT_CHECK,
     ROUTE,
     SERVICE_SOURCE,
     SNAT,
@@ -40,8 +41,8 @@ REMEMBER = (move(f.CONNECTION_FACTS, f.CT_CONNECTION_FACTS), move(f.CLIENT_MAC, 
 
 def fixed_flows(settings: Settings, view: FleetView) -> Unit:
     """Packets by their connection's state."""
-    del view
-    return unit([*_tracking(), *_states(), *_commit(settings.separate_ports), *_sctp_ports()])
+    del settings, view
+    return unit([*_tracking(), *_states(), *_commit(), *_sctp_ports()])
 
 
 def _tracking() -> Iterator[Flow]:
@@ -90,15 +91,37 @@ def _own_invalid(invalid: f.Item) -> Iterator[Flow]:
     yield CONNTRACK_STATE.flow(192, own, goto(ROUTE))
 
 
-def _commit(separate_ports: bool) -> Iterator[Flow]:
-    """A translation to nothing finds another port where a translated connection has the same reply tuple."""
+def _commit() -> Iterator[Flow]:
+    """Two connections with one reply tuple cannot be told apart: the plain one, if it is the second, moves.
+
+    One that was translated is found only by its replies, so a new plain connection is looked up the other way round.
+    """
+    new = (ct_state("+new+trk"), f.CT_CONNECTION_FACTS.eq(0))
     for family in (4, 6):
-        nat = Nat("src", Ip(family, 0)) if separate_ports else None
-        yield CT_COMMIT.flow(
-            100,
-            (f.ETH[family], ct_state("+new+trk"), f.CT_CONNECTION_FACTS.eq(0)),
-            Ct(f.SERVICE_ZONE, SNAT.id, commit=True, nat=nat, exec=REMEMBER),
-        )
+        ip = f.ETH[family]
+        yield CT_COMMIT.flow(100, (ip, *new), Ct(f.SERVICE_ZONE, SNAT.id, commit=True, exec=REMEMBER))
+        for protocol in (f.TCP, f.UDP):
+            conditions, turn = (ip, f.IP_PROTO.eq(protocol)), _turn(family, protocol)
+            look = Ct(f.SERVICE_ZONE, CT_COMMIT.id)
+            yield PORT_CHECK.flow(100, (*conditions, *new), *turn, load(f.TURNED, 1), look)
+            turned = (*conditions, f.TURNED.eq(1))
+            alone = Ct(f.SERVICE_ZONE, SNAT.id, commit=True, exec=REMEMBER)
+            moved = Ct(f.SERVICE_ZONE, SNAT.id, commit=True, nat=Nat("src", Ip(family, 0)), exec=REMEMBER)
+            yield CT_COMMIT.flow(120, (*turned, *new), *turn, alone)
+            yield CT_COMMIT.flow(110, turned, *turn, moved)
+
+
+def _turn(family: int, protocol: int) -> tuple[Move, ...]:
+    """Exchange source and destination."""
+    kept = f.KEPT_IP[family]
+    return (
+        move(f.IP_SRC[family], kept),
+        move(f.IP_DST[family], f.IP_SRC[family]),
+        move(kept, f.IP_DST[family]),
+        move(f.L4_SRC[protocol], f.KEPT_PORT),
+        move(f.L4_DST[protocol], f.L4_SRC[protocol]),
+        move(f.KEPT_PORT, f.L4_DST[protocol]),
+    )
 
 
 def _sctp_ports() -> Iterator[Flow]:

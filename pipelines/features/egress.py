@@ -12,7 +12,7 @@ from pipelines.ids import TOO_BIG_METER
 from pipelines.model import Kind, Port, Settings, TrafficMode
 from pipelines.mtu import mtu_of_pods
 from pipelines.table import Table
-from pipelines.tables import CT_COMMIT, EGRESS, TUNNEL, goto
+from pipelines.tables import EGRESS, PORT_CHECK, TUNNEL, goto
 from pipelines.unit import EMPTY, ScopeKind, Unit
 from pipelines.view import FleetView, NodeView
 
@@ -64,13 +64,13 @@ def _without_mac(family: f.Item, uplink: Port | None, gateway: Port | None) -> I
         yield _by_host((f.EGRESS.eq(Egress.ROUTER), family), gateway)
     if uplink:
         own = (f.EGRESS.eq(Egress.ROUTER), family, f.ENTERED_BY.eq(Entered.LOCAL), f.SNAT_KIND.eq(Snat.NONE))
-        yield EGRESS.flow(110, own, load(f.OUT_PORT, uplink.number), goto(CT_COMMIT))
+        yield EGRESS.flow(110, own, load(f.OUT_PORT, uplink.number), goto(PORT_CHECK))
 
 
 def _by_host(conditions: tuple[f.Item, ...], gateway: Port) -> Flow:
     """Also of another class from here on: it does not leave by the uplink, by which it may have come."""
     to = load(f.ETH_DST, gateway.mac), load(f.OUT_PORT, gateway.number), load(f.EGRESS, Egress.GATEWAY)
-    return EGRESS.flow(100, conditions, *to, goto(CT_COMMIT))
+    return EGRESS.flow(100, conditions, *to, goto(PORT_CHECK))
 
 
 def to_tunnel(network: NodeNetwork, view: NodeView) -> Unit:
@@ -98,13 +98,13 @@ def too_big(settings: Settings, view: FleetView) -> Unit:
 def _by(table: Table, of: f.Item, families: tuple[f.Item, ...], *actions: Action) -> Iterator[Flow]:
     """A hop less where this switch is the router."""
     for family in families:
-        yield table.flow(100, (of, family), *actions, goto(CT_COMMIT))
+        yield table.flow(100, (of, family), *actions, goto(PORT_CHECK))
         for entered in _ROUTED_HERE:
-            yield table.flow(110, (of, family, f.ENTERED_BY.eq(entered)), DecTtl(), *actions, goto(CT_COMMIT))
+            yield table.flow(110, (of, family, f.ENTERED_BY.eq(entered)), DecTtl(), *actions, goto(PORT_CHECK))
 
 
 def _plain(egress: Egress, *actions: Action) -> Iterator[Flow]:
-    yield EGRESS.flow(100, (f.EGRESS.eq(egress),), *actions, goto(CT_COMMIT))
+    yield EGRESS.flow(100, (f.EGRESS.eq(egress),), *actions, goto(PORT_CHECK))
 
 
 FEATURES = (

@@ -16,7 +16,7 @@ from pipelines.feature import Feature, unit
 from pipelines.fields import Egress, Entered, Snat, ct_state
 from pipelines.flow import Flow
 from pipelines.model import EgressMode, Kind, Settings
-from pipelines.tables import CT_COMMIT, EGRESS, L2, ROUTE, goto
+from pipelines.tables import EGRESS, L2, PORT_CHECK, ROUTE, goto
 from pipelines.unit import EMPTY, ScopeKind, Unit
 from pipelines.view import FleetView, NodeView, SegmentView, Way
 
@@ -95,7 +95,7 @@ def _gateways(network: NodeNetwork, view: NodeView) -> Iterator[Ip]:
 
 
 def _l2(entered: Entered, port: int) -> Flow:
-    return L2.flow(100, (f.ENTERED_BY.eq(entered),), load(f.OUT_PORT, port), goto(CT_COMMIT))
+    return L2.flow(100, (f.ENTERED_BY.eq(entered),), load(f.OUT_PORT, port), goto(PORT_CHECK))
 
 
 def local_pod(pod: LocalPod, view: NodeView) -> Unit:
@@ -107,7 +107,7 @@ def local_pod(pod: LocalPod, view: NodeView) -> Unit:
     for ip in pod.ips:
         to = f.destination(ip)
         switched = (f.ENTERED_BY.eq(Entered.POD), f.ETH_DST.eq(pod.mac), *to)
-        flows.append(ROUTE.flow(310, switched, load(f.OUT_PORT, port.number), goto(CT_COMMIT)))
+        flows.append(ROUTE.flow(310, switched, load(f.OUT_PORT, port.number), goto(PORT_CHECK)))
         flows.append(
             ROUTE.flow(
                 300,

@@ -1,7 +1,7 @@
 """A client that is refused and tries again at once from the same port, on a real Open vSwitch.
 
-The userspace datapath of Open vSwitch 3.1.0 ends itself over this where plain connections are translated to nothing
-(decision 8): by default they are not.
+The userspace datapath of Open vSwitch 3.1.0 ends itself over this where plain connections are translated to nothing:
+they are not (decision 8).
 """
 
 import shutil

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -212,6 +213,20 @@ class Cluster:
             assert not process.returncode, errors
             found[place] = wire.decode_json(output)
         return found
+
+    def in_turn(self, client: str, wishes: Collection[Probe]) -> list[Answer]:
+        """Of TCP connections from one port: each begins when the one before it is made, and lasts on beside it."""
+        running = []
+        for wish in wishes:
+            running.append(self.lab.start_probes(client, [wish]))
+            self.wait(partial(self._made, client, wish.source_port, len(running)), f"a connection to {wish.host}")
+        return [answer for one in running for answer in one.answers()]
+
+    def _made(self, client: str, port: int, number: int) -> bool:
+        states = [
+            line.split()[0] for line in self.lab.run(client, "ss", "-Htan", f"sport = :{port}").stdout.splitlines()
+        ]
+        return len(states) >= number and "SYN-SENT" not in states
 
     def datagrams(self, place: str, targets: Iterable[tuple[str, int]], port: int = 0) -> list[list[str]]:
         """All at once from one socket; for each answer HOST PORT NAME and as whom it saw the client (ADDRESS PORT)."""

@@ -27,25 +27,31 @@ def impatient(cluster: Cluster) -> None:
     cluster.lab.vsctl("n1", "add-zone-tp", "netdev", "zone=1", *limits)
 
 
-def again_and_again(cluster: Cluster, client: str, address: str, port: int, source_port: int) -> list[str]:
-    """What comes of a question that is asked three times, each just after conntrack has given up the one before."""
+def again_and_again(cluster: Cluster, client: str, source_port: int, *targets: tuple[str, int]) -> list[str]:
+    """What comes of questions that are asked three times, each just after conntrack has given up the ones before."""
     pid = switch.pid(cluster.lab.switch_directory("n1"), "ovs-vswitchd")
     found = []
     for _ in range(3):
-        (answer,) = cluster.lab.probe(
-            client, [Probe("udp", address, port, source_port=source_port, timeout=1, tries=3)]
-        )
-        found.append(answer.error)
+        for target in targets:
+            (answer,) = cluster.lab.probe(client, [Probe("udp", *target, source_port=source_port, timeout=1, tries=3)])
+            found.append(answer.error)
         time.sleep(PATIENCE + 0.2)
     assert switch.pid(cluster.lab.switch_directory("n1"), "ovs-vswitchd") == pid, "the switch has crashed"
     return found
 
 
 def test_a_service_is_asked_from_the_same_port_again(cluster: Cluster) -> None:
-    assert again_and_again(cluster, "a", SERVICES["only-b"].addresses[4], 80, 40001) == [""] * 3
+    assert again_and_again(cluster, "a", 40001, (SERVICES["only-b"].addresses[4], 80)) == [""] * 3
+
+
+@pytest.mark.parametrize("service_first", [True, False])
+def test_a_service_and_its_endpoint_are_asked_from_the_same_port_again(cluster: Cluster, service_first: bool) -> None:
+    targets = [(SERVICES["only-b"].addresses[4], 80), (PODS["b"].addresses[4], 5353)]
+    order = targets if service_first else targets[::-1]
+    assert again_and_again(cluster, "a", 40003 + service_first, *order) == [""] * 6
 
 
 @pytest.mark.parametrize(("client", "server"), [("n1", NODES["n2"]), ("a", PODS["c"])], ids=["a host", "a pod"])
 def test_a_place_is_asked_from_the_same_port_again(cluster: Cluster, client: str, server: Place) -> None:
-    """Decision 8: with `separate_ports` Open vSwitch 3.1.0 ends itself here."""
-    assert again_and_again(cluster, client, server.addresses[4], 5353, 40002) == [""] * 3
+    """Decision 8: if plain connections were translated to nothing, Open vSwitch 3.1.0 would end itself here."""
+    assert again_and_again(cluster, client, 40002, (server.addresses[4], 5353)) == [""] * 3

@@ -17,9 +17,8 @@ from tests.ovs.world import FAMILIES, NODES, PODS, PROTOCOLS, SERVICES
 
 pytestmark = pytest.mark.ovs
 
-# What is behind a router goes by the host, where a host's connections are translated. One source port for two ways to
-# an endpoint asks for separate ports; plain connections that are refused, which no switch would survive, are not here.
-SETTINGS = {"ask_routers": False, "separate_ports": True}
+# What is behind a router goes by the host, where a host's connections are translated.
+SETTINGS = {"ask_routers": False}
 
 UNUSED = {4: ("10.96.200.200", "10.96.0.10"), 6: ("fd00:96::ffff", "fd00:96::10")}
 CLIENTS = ("a", "v4", "v6", "d", "p", "n1", "n3", "n4")
@@ -192,10 +191,9 @@ def test_one_source_port_to_a_service_and_to_its_endpoint_is_two_connections(
     answers = cluster.datagrams(client, both, port)
     assert {(host, int(number)) for host, number, *_ in answers} == set(both)
     assert {name for _, _, name, *_ in answers} == {server}
-    first, second = [(vip, 80), (endpoint, world.PORTS["tcp"].target)][:: 1 if service_first else -1]
-    started = cluster.lab.start_probes(client, [Probe("tcp", *first, source_port=port, requests=12, pause=0.05)])
-    later = cluster.lab.probe(client, [Probe("tcp", *second, source_port=port, requests=3)])
-    for answer in (*started.answers(), *later):
+    both = [(vip, 80), (endpoint, world.PORTS["tcp"].target)][:: 1 if service_first else -1]
+    wishes = [Probe("tcp", *at, source_port=port, requests=12, pause=0.05) for at in both]
+    for answer in cluster.in_turn(client, wishes):
         assert (answer.error, set(answer.names)) == ("", {server})
 
 
