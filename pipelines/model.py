@@ -238,7 +238,6 @@ class Settings(Struct, frozen=True, gc=False):
     reply_limit: int = 4_000  # learned flows of one family on one switch, 0: any number
     virtual_ip4: Ip = parse_ip("169.254.0.253")
     virtual_ip6: Ip = parse_ip("fd00:5b::fd")
-    separate_ports: bool = False  # plain connections get another port than translated ones; see decision 8
     services: Served = Served.ALL
     node_port_addresses: tuple[Cidr, ...] = ()  # node addresses in these answer to NodePorts; (): all of them
     source_ranges_everywhere: bool = False  # source ranges hold for external IPs and NodePorts too
