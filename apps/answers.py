@@ -5,7 +5,7 @@ between two rows. Addresses, MACs and datapath ids are text, as in Kubernetes an
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -70,12 +70,17 @@ def status(fabric: Any) -> Row:
         "revision": fabric.fleet.revision,
         "units": len(fabric.compiler.units),
         "problems": len(fabric.problems()),
+        "faults": [
+            {"step": one.step, "kind": one.kind, "object": one.key, "error": one.error}
+            for one in fabric.compiler.faults()
+        ],
         "units_not_encoded": {str(unit): reason for unit, reason in sorted(fabric.fleet.errors.items())},
         "compile_seconds": fabric.compile_seconds,
         "compilations": fabric.compilations,
         "changes_pending": fabric.changes_pending,
         "longest_stall_seconds": fabric.stall,
         "switches": dict(sorted(Counter(str(session.state) for session in sessions).items())),
+        "nodes_without_switch": without_switch(fabric, sessions),
         "connections_refused": dict(fabric.switches.refused),
         "held_removals": sum(session.held_removals for session in sessions),
         "held_objects": [f"{kind} {key}" for kind, key in source.held],
@@ -108,17 +113,60 @@ def source_row(source: SourceStatus) -> Row:
 
 
 READY_STATES = ("READY", "OBSERVING")
+SHOWN = 3  # of many alike, in one reason
+
+
+def without_switch(fabric: Any, sessions: Iterable[Any]) -> list[str]:
+    """Nodes whose switch is not connected, and those that name none."""
+    connected = {member.node for one in sessions if (member := fabric.fleet.members.get(one.dpid)) is not None}
+    return sorted(fabric.compiler.facts.peek(Kind.NODE).keys() - connected)
 
 
 def not_ready(fabric: Any, *, switches_too: bool) -> list[str]:
-    """Why not; empty when ready. `switches_too`: every connected switch that a Node names has to be READY as well."""
+    """Why not; empty when ready. Never while something cannot be said that concerns every switch.
+
+    `switches_too`: every connected switch that a Node names has to be READY, and nothing be left out of its flows.
+    """
     reasons: list[str] = list(fabric.not_ready())
+    left_out = [(one.whole, f"{one.step} {one.key}".rstrip() + f": {one.error}") for one in fabric.compiler.faults()]
+    left_out += [(not unit.key, f"{unit}: {why}") for unit, why in sorted(fabric.fleet.errors.items())]
+    reasons += [f"a fault of Signalbox concerns every switch: {text}" for whole, text in left_out if whole]
     if switches_too:
-        for session in fabric.switches.sessions():
-            member = fabric.fleet.members.get(session.dpid)
-            if member is not None and session.state not in READY_STATES:
-                reasons.append(f"the switch of {member.node} is {session.state}: {session.last_error}".rstrip(": "))
+        objects = [text for whole, text in left_out if not whole]
+        if objects:
+            more = f" and {len(objects) - SHOWN} more" if len(objects) > SHOWN else ""
+            reasons.append(f"a fault of Signalbox leaves objects out: {'; '.join(objects[:SHOWN])}{more}")
+        reasons += _switches_not_ready(fabric, fabric.switches.sessions())
     return reasons
+
+
+def _switches_not_ready(fabric: Any, sessions: Sequence[Any]) -> Iterator[str]:
+    for session in sessions:
+        member = fabric.fleet.members.get(session.dpid)
+        if member is not None and session.state not in READY_STATES:
+            todo = "; `signalbox claim` takes it back" if session.state == "SLAVE" else ""
+            yield f"the switch of {member.node} is {session.state}: {session.last_error}".rstrip(": ") + todo
+    if sessions and all(session.state == "UNCLAIMED" for session in sessions):
+        which = f"all {len(sessions)} switches are" if len(sessions) > 1 else "the only switch is"
+        yield f"{which} UNCLAIMED: no Node names it by the annotation signalbox.dev/datapath-id, so it gets no flows"
+
+
+def switch_problems(sessions: Iterable[Any]) -> Iterator[Problem]:
+    """What a person should do about connected switches that nothing is written to."""
+    for session in sessions:
+        dpid = datapath_text(session.dpid)
+        if session.state == "UNCLAIMED":
+            reason = (
+                f"no Node names this switch ({session.peer}), so it is UNCLAIMED and not touched: annotate its Node "
+                f"with signalbox.dev/datapath-id={dpid}; if that is gone for good, `signalbox release {dpid}` clears it"
+            )
+            yield Problem("Switch", dpid, "datapath id", reason)
+        elif session.state == "SLAVE":
+            reason = (
+                f"another controller is master of the switch of {session.node}, nothing is written to it; "
+                "when the other one is gone, `signalbox claim` takes it back"
+            )
+            yield Problem("Switch", dpid, "role", reason)
 
 
 def all_problems(compiler_problems: Iterable[Problem], source: SourceStatus) -> list[Problem]:

@@ -18,7 +18,7 @@ from time import monotonic, perf_counter
 from ryu.base import app_manager
 from ryu.lib import hub
 
-from apps import assembly, evidence, node_rows, settings
+from apps import answers, assembly, evidence, node_rows, settings
 from apps.announcer import Announcer
 from apps.neighbors import Neighbors
 from apps.ports import local_named
@@ -45,6 +45,7 @@ LOG = logging.getLogger("signalbox.fabric")
 
 STALL_PROBE = 0.01  # seconds between two looks at how late the hub is
 LOOK_FOR_PROBLEMS = 1  # seconds
+MOST_TRACES = 100  # of different faults, in the log
 
 # Nearly everything here lives long and has no cycles. With Python's own thresholds the collector walks all of it
 # again and again, and holds the hub for longer than anything else does.
@@ -66,7 +67,7 @@ class Fabric(app_manager.RyuApp):
             sys.exit(f"signalbox: {error}")
         self.compiler = Compiler()
         self.fleet = Fleet(pause=Slices())
-        self.fleet.in_sync = lambda: self.source.status().complete
+        self.fleet.in_sync = lambda: self.source.status().complete and not self._left_out()
         self.refuser = Refuser()
         self.neighbors = Neighbors(self.compiler.facts, self.compiler.units, self.apply)
         self.announcer = Announcer(self.compiler.facts, self.apply)
@@ -93,6 +94,8 @@ class Fabric(app_manager.RyuApp):
         self.compile_seconds = self.stall = 0.0
         self.compilations = 0
         self._synced = self._complete = False
+        self._failure = ""  # why compiling as a whole has failed; it is not known any more what it left out
+        self._traced: set[tuple[str, str]] = set()  # faults whose traces are in the log
         self._submitted = self._published = 0
         self._deleted: set[str] = set()  # nodes, since the last compilation
         self._bell, self._gate, self._slices = Bell(), Gate(), Slices()
@@ -152,23 +155,28 @@ class Fabric(app_manager.RyuApp):
     # --- what inspection asks ------------------------------------------------------------------------------
 
     @property
-    def ready(self) -> bool:
-        return self.fleet.ready
-
-    @property
     def changes_pending(self) -> int:
         """How often something was handed over that no revision has considered yet."""
         return self._submitted - self._published
 
     def not_ready(self) -> list[str]:
-        """Why not; empty when ready."""
+        """Why no switch is written to, or not all that it should hold; empty otherwise."""
+        if self._failure:
+            return [self._failure]
         if self.fleet.ready:
             return []
-        return ["the first compilation is not done" if self._synced else "the cluster source is not in sync yet"]
+        if not self._synced:
+            return ["the cluster source is not in sync yet"]
+        return ["no switch is written to" if self.compilations else "the first compilation is not done"]
+
+    def _left_out(self) -> bool:
+        """Whether flows may be missing only because of a fault here: then no switch loses what it is found to hold."""
+        return bool(self._failure or self.compiler.faults() or self.fleet.errors)
 
     def problems(self) -> list[Problem]:
         """What a person should mend: in objects, in what could not be encoded, in what switches lack or refused."""
         found = self.compiler.problems() + self._observed_problems()
+        found += answers.switch_problems(self.switches.sessions())
         found += [
             Problem(unit.feature, unit.key, "flows", reason) for unit, reason in sorted(self.fleet.errors.items())
         ]
@@ -194,6 +202,7 @@ class Fabric(app_manager.RyuApp):
                 self._compile()
             except Exception:
                 LOG.exception("compiling failed; the last revision stays in force")
+                self._failure = "compiling failed (the log says why): what changed since may be missing until a restart"
                 hub.sleep(1)
                 self._bell.ring()
             self.switches.forget(deleted)
@@ -222,14 +231,25 @@ class Fabric(app_manager.RyuApp):
                 follower.follow(revision)
             self.compile_seconds = perf_counter() - began
             self.compilations += 1
+            self._trace_faults()
             if outdated := evidence.outdated(self.compiler.facts):
                 self.apply(outdated)
-        if self._synced and not self.fleet.ready:
+        if self._synced and not self.fleet.ready and not self._failure and not self._everywhere():
             self.fleet.declare_ready()
             gc.freeze()
             LOG.info("first revision compiled: %d units", len(self.compiler.units))
         self._published = taken
         self._gate.notify()
+
+    def _everywhere(self) -> bool:
+        """Whether a fault concerns every switch: then none is begun with, and each keeps what it holds as a whole."""
+        return any(fault.whole for fault in self.compiler.faults()) or any(not unit.key for unit in self.fleet.errors)
+
+    def _trace_faults(self) -> None:
+        for fault in self.compiler.faults():
+            if (fault.step, fault.error) not in self._traced and len(self._traced) < MOST_TRACES:
+                self._traced.add((fault.step, fault.error))
+                LOG.error("%s failed for %s %s:\n%s", fault.step, fault.kind, fault.key or "(all)", fault.trace)
 
     def _follow_for_ever(self) -> None:
         while True:

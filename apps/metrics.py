@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
+from apps.answers import not_ready
 from apps.node_rows import settings_of
 from pipelines.derived import Derived, NodeNetwork
 from pipelines.model import Kind, Neighbor, Node, neighbor_key
@@ -49,7 +50,12 @@ class FabricCollector:
 
     def _fabric_metrics(self) -> Iterator[Metric]:
         fabric, fleet = self._fabric, self._fabric.fleet
-        yield _gauge("signalbox_ready", "Whether the source is in sync and the first revision compiled.", fabric.ready)
+        text = (
+            "Whether the source is in sync and the first revision compiled, with no fault that concerns every switch."
+        )
+        yield _gauge("signalbox_ready", text, not not_ready(fabric, switches_too=False))
+        text = "Rules and features that failed for an object: faults of Signalbox, see /v1/problems."
+        yield _gauge("signalbox_faults", text, len(fabric.compiler.faults()))
         yield _gauge("signalbox_revision", "Number of the newest revision.", fleet.revision)
         yield _gauge("signalbox_units", "Units of flows that are compiled.", len(fabric.compiler.units))
         yield _gauge("signalbox_units_not_encoded", "Units that could not be encoded.", len(fleet.errors))

@@ -9,11 +9,13 @@ handlers to keep equal: what a task no longer returns is gone.
 returned at its end.
 """
 
+import traceback
 from collections.abc import Generator, Iterable, Iterator
 from typing import Any
 
 from pipelines.claims import Claim, Rule
 from pipelines.derived import Derived, Frontend
+from pipelines.faults import Fault
 from pipelines.feature import Feature
 from pipelines.features import FEATURES
 from pipelines.ids import GroupIds
@@ -61,6 +63,7 @@ class Compiler:
         self._views: dict[Scope, FleetView] = {}
         self._units_by_task: dict[Task, dict[UnitKey, Unit]] = {}
         self._task_problems: dict[Task, tuple[Problem, ...]] = {}
+        self._faults: dict[Task, Fault] = {}
         self._value_problems: dict[FactId, tuple[Problem, ...]] = {}
         self._contested: set[FactId] = set()
         self._group_ids = group_ids or GroupIds()
@@ -134,14 +137,14 @@ class Compiler:
     def _run_task(self, task: Task, step: Rule | Feature, value: Any) -> None:
         self.facts.reads = set()
         problems: tuple[Problem, ...] = ()
+        self._faults.pop(task, None)
         try:
             if isinstance(step, Rule):
                 problems = self._run_rule(task, step, value)
             else:
                 self._apply_units(task, {} if value is None else self._compile_feature(step, task[1], value))
         except Exception as error:  # noqa: BLE001  (one object's trouble must not stop the others)
-            reason = f"{step.name}: {type(error).__name__}: {error}; what was in force before stays"
-            problems = (Problem(step.subject.value, task[1], "", reason),)
+            problems = (self._note_fault(task, step, error).problem,)
         if problems or task in self._task_problems:
             self._note_problems(task, problems)
         self._remember_reads(task)
@@ -293,6 +296,16 @@ class Compiler:
         return {int(key, 16): members.get(key) for key in sorted(self._changed_members)}
 
     # --- what a person should know ---------------------------------------------------------------------------
+
+    def _note_fault(self, task: Task, step: Rule | Feature, error: Exception) -> Fault:
+        kept = task in (self._claims_by_task if isinstance(step, Rule) else self._units_by_task)
+        said, trace = f"{type(error).__name__}: {error}", "".join(traceback.format_exception(error))
+        self._faults[task] = Fault(step.name, step.subject.value, task[1], said, kept, trace)
+        return self._faults[task]
+
+    def faults(self) -> list[Fault]:
+        """What no rule or feature could say the last time, those that concern every switch first."""
+        return sorted(self._faults.values(), key=lambda fault: (not fault.whole, fault.step, fault.key))
 
     def _note_problems(self, task: Task, problems: tuple[Problem, ...]) -> None:
         if problems:

@@ -52,7 +52,7 @@ class Problem(Struct, frozen=True, gc=False):
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.key}: {self.field}: {self.reason}"
+        return f"{f'{self.kind} {self.key}'.rstrip()}: {self.field}: {self.reason}"
 
 
 class Invalid(Struct, frozen=True, gc=False):

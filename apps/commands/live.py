@@ -28,6 +28,7 @@ def status(url: str, output: str) -> None:
             ("ready", "ok" if found["ready"] else "; ".join(found["not_ready"])),
             ("source", f"{source['name']}{': ' + source['last_error'] if source['last_error'] else ''}"),
             ("objects", counts or "none"),
+            ("switches", _connected(found)),
             ("revision", f"{found['revision']}, {found['units']} units, compiled in {found['compile_seconds']:.3f} s"),
             ("mode", found["mode"]),
             ("traffic", traffic(found["traffic"])),
@@ -41,6 +42,14 @@ def status(url: str, output: str) -> None:
         click.echo()
         columns = ("KIND", "OBJECT", "FIELD", "REASON")
         out.table(columns, [(one["kind"], one["object"], one["field"], one["reason"]) for one in problems])
+
+
+def _connected(found: Any) -> str:
+    """How many in which state, and which Nodes are without."""
+    states = ", ".join(f"{count} {state}" for state, count in found["switches"].items()) or "none connected"
+    names = found["nodes_without_switch"]
+    named = f"{', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''}"
+    return states + (f"; no switch of {named} is connected" if names else "")
 
 
 def traffic(found: Any) -> str:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from pipelines.claims import Rule
 from pipelines.compiler import Compiler
 from pipelines.derived import Derived
 from pipelines.feature import Feature
@@ -120,6 +121,30 @@ def test_an_object_whose_compilation_fails_keeps_its_last_units_and_harms_no_oth
     (problem,) = compiler.problems()
     assert (problem.kind, problem.key) == ("Pod", "default/a")
     assert "fragile: KeyError: 'unexpected'; what was in force before stays" in problem.reason
+
+
+def test_a_fault_says_whether_what_was_there_before_is_still_in_force() -> None:
+    compiler = fragile_compiler()
+    compiler.run([pod("a", "n1")])
+    compiler.run([pod("a", "faulty"), pod("b", "faulty")])
+    kept, nothing = compiler.faults()
+    assert (kept.key, kept.kept, kept.whole) == ("default/a", True, False)
+    assert (nothing.key, nothing.kept) == ("default/b", False)
+    assert "it has no flows, and switches keep those they hold" in nothing.problem.reason
+    assert "in fragile\n" in kept.trace
+    compiler.run([pod("a", "n1"), gone(pod("b", "faulty"))])
+    assert compiler.faults() == []
+
+
+def test_a_rule_that_fails_is_a_fault_as_well_and_of_the_settings_one_that_concerns_every_switch() -> None:
+    def fail(key: str, value: Any, facts: Any) -> Any:
+        raise KeyError(key)
+
+    compiler = Compiler((*RULES, Rule("frail", Kind.SETTINGS, fail)))
+    compiler.run()
+    (fault,) = compiler.faults()
+    assert fault.whole
+    assert str(fault.problem).startswith("Settings: compile: frail: KeyError: ''; it has no flows")
 
 
 def test_an_object_that_works_again_is_compiled_and_its_problem_forgotten() -> None:
