@@ -1,12 +1,16 @@
-"""What a person should know though no flow follows from it: objects that say what cannot work."""
+"""What a person should know though no flow follows from it: objects and settings that say what cannot work."""
 
+from collections.abc import Iterator
+
+from pipelines.addresses import BITS, Cidr, Ip, parse_cidr, parse_ip
 from pipelines.claims import Outcome
-from pipelines.derived import Derived
-from pipelines.model import Kind, Node, Pod, Problem
+from pipelines.derived import Derived, known_segment
+from pipelines.model import Kind, Node, Pod, Problem, Settings
 from pipelines.mtu import mtu_of_pods
 from pipelines.view import Facts
 
 LEAST_IPV6_MTU = 1280  # bytes (RFC 8200)
+SHOWN = 3  # of what there may be many
 
 
 def about_node(key: str, node: Node, facts: Facts) -> Outcome:
@@ -18,6 +22,9 @@ def about_node(key: str, node: Node, facts: Facts) -> Outcome:
     return Outcome((), [Problem(Kind.NODE, key, "metadata.annotations[signalbox.dev/uplink-mtu]", reason)])
 
 
+# --- pods ---------------------------------------------------------------------------------------------------
+
+
 def about_pod(key: str, pod: Pod, facts: Facts) -> Outcome:
     if not pod.node or not pod.ips:
         return Outcome()
@@ -25,9 +32,94 @@ def about_pod(key: str, pod: Pod, facts: Facts) -> Outcome:
     if node is None:
         reason = f"there is no usable Node {pod.node}; nothing reaches this pod"
         return Outcome((), [Problem(Kind.POD, key, "spec.nodeName", reason)])
+    problems = list(_astray(key, pod, node, facts))
     network = facts.get(Derived.NODE_NETWORK, pod.node)
     most = mtu_of_pods(node, network.addresses if network else (), facts.settings())
-    if pod.mtu is None or pod.mtu <= most:
-        return Outcome()
-    reason = f"{pod.mtu} is more than the {most} bytes that pods on Node {pod.node} should have"
-    return Outcome((), [Problem(Kind.POD, key, "metadata.annotations[signalbox.dev/mtu]", reason)])
+    if pod.mtu is not None and pod.mtu > most:
+        reason = f"{pod.mtu} is more than the {most} bytes that pods on Node {pod.node} should have"
+        problems.append(Problem(Kind.POD, key, "metadata.annotations[signalbox.dev/mtu]", reason))
+    return Outcome((), problems)
+
+
+def _astray(key: str, pod: Pod, node: Node, facts: Facts) -> Iterator[Problem]:
+    """Addresses that other nodes send elsewhere. Of those that the pod did not get others tell."""
+    for ip in pod.ips:
+        if any(cidr.__contains__(ip) for cidr in node.pod_cidrs) or facts.get(Derived.POD_ADDRESS, str(ip)) != key:
+            continue
+        own = (
+            _several(str(cidr) for cidr in node.pod_cidrs if cidr.family == ip.family)
+            or f"it has no IPv{ip.family} one"
+        )
+        home = facts.pod_cidr(ip)
+        elsewhere = f", but in {home.cidr} of Node {home.node}" if home else ""
+        reason = f"{ip} lies in no podCIDR of its Node {pod.node} ({own}){elsewhere}; only pods of that node reach it"
+        yield Problem(Kind.POD, key, "status.podIPs", reason)
+
+
+# --- settings -----------------------------------------------------------------------------------------------
+
+
+def about_settings(key: str, settings: Settings, facts: Facts) -> Outcome:
+    """Prefixes and addresses of the configuration against those of the cluster."""
+    found = (*_pools(settings, facts), *_node_ports(settings, facts), *_virtual(settings, facts))
+    return Outcome((), [Problem(Kind.SETTINGS, key, field, reason) for field, reason in found])
+
+
+def _pools(settings: Settings, facts: Facts) -> Iterator[tuple[str, str]]:
+    if not settings.announce:
+        return
+    names = facts.all(Derived.SEGMENT)
+    for pool in settings.announce:
+        subnets = [name for name in names if known_segment(name) and parse_cidr(name).family == pool.family]
+        if whose := _around(pool, settings, facts):
+            yield "announce", f"{pool} lies in {whose}; name addresses of the nodes' subnet that nobody else hands out"
+        elif names and not any(parse_cidr(name).overlaps(pool) for name in subnets):
+            known = _several(subnets) or "none is known: do Nodes say their addresses with prefix lengths?"
+            yield "announce", f"{pool} lies in no subnet of nodes ({known}); nothing in it is announced"
+
+
+def _node_ports(settings: Settings, facts: Facts) -> Iterator[tuple[str, str]]:
+    addresses = facts.all(Derived.NODE_ADDRESS) if settings.node_port_addresses else {}
+    ips = [parse_ip(text) for text in addresses]
+    for cidr in settings.node_port_addresses if ips else ():
+        if not any(cidr.__contains__(ip) for ip in ips):
+            there = _several(str(ip) for ip in sorted(ips))
+            yield (
+                "node_port_addresses",
+                f"no Node has an address in {cidr}, so it serves no NodePort; they have {there}",
+            )
+
+
+def _virtual(settings: Settings, facts: Facts) -> Iterator[tuple[str, str]]:
+    for field, ip in (("virtual_ip4", settings.virtual_ip4), ("virtual_ip6", settings.virtual_ip6)):
+        if whose := _taken(ip, settings, facts):
+            default = getattr(Settings(), field)
+            other = "name one that nothing has" + (f", as the default {default}" if ip != default else "")
+            yield field, f"{ip} {whose}; {other}"
+
+
+def _taken(ip: Ip, settings: Settings, facts: Facts) -> str:
+    node = facts.get(Derived.NODE_ADDRESS, str(ip))
+    if node is not None:
+        return f"is an address of Node {node}"
+    if whose := _around(Cidr(ip.family, ip.value, BITS[ip.family]), settings, facts):
+        return f"lies in {whose}"
+    subnets = [name for name in facts.all(Derived.SEGMENT) if known_segment(name) and parse_cidr(name).__contains__(ip)]
+    return f"lies in {subnets[0]}, a subnet of nodes" if subnets else ""
+
+
+def _around(cidr: Cidr, settings: Settings, facts: Facts) -> str:
+    """The service range or podCIDR that a prefix is a part of, "" when there is none."""
+    ranges = [*settings.service_cidrs]
+    for value in facts.all(Kind.SERVICE_CIDR).values():
+        ranges += value.cidrs
+    for one in ranges:
+        if one.length <= cidr.length and one.overlaps(cidr):
+            return f"the service range {one}"
+    home = facts.pod_cidr(cidr.address(0))
+    return f"podCIDR {home.cidr} of Node {home.node}" if home and home.cidr.length <= cidr.length else ""
+
+
+def _several(texts: Iterator[str] | list[str]) -> str:
+    listed = list(texts)
+    return ", ".join(listed[:SHOWN]) + (f" and {len(listed) - SHOWN} more" if len(listed) > SHOWN else "")

@@ -13,6 +13,7 @@ RULES = (
     Rule("node network", Kind.NODE, node_rules.node_network),
     Rule("routers", Kind.NODE, node_rules.routers),
     Rule("node advice", Kind.NODE, advice.about_node),
+    Rule("settings advice", Kind.SETTINGS, advice.about_settings),
     Rule("members", Derived.DATAPATH, node_rules.members),
     Rule("pod addresses", Kind.POD, pod_rules.pod_addresses),
     Rule("pods", Kind.POD, pod_rules.local_pods),

@@ -70,6 +70,21 @@ def test_broken_settings_do_not_hide_broken_manifests(tmp_path: Path) -> None:
     assert found == {("Settings", "moode"), ("File", "content")}
 
 
+def test_settings_that_do_not_fit_the_cluster_are_problems(tmp_path: Path) -> None:
+    config = tmp_path / "signalbox.yaml"
+    wrong = {
+        "announce": "[10.96.1.0/24]",
+        "node_port_addresses": "[172.16.0.0/12]",
+        "virtual_ip4": "192.168.77.102",
+        "virtual_ip6": "fd00:10:2::7",
+    }
+    config.write_text("".join(f"{key}: {value}\n" for key, value in wrong.items()))
+    ran = run("check", DEMO, "--config", config, "--output", "json")
+    assert ran.exit_code == 1
+    found = {(one["kind"], one["object"], one["field"]) for one in json.loads(ran.stdout)["findings"]}
+    assert found == {("Settings", "", key) for key in wrong}
+
+
 def test_a_kubeconfig_that_is_not_there_is_a_problem(tmp_path: Path) -> None:
     config = tmp_path / "signalbox.yaml"
     config.write_text("source: kubeconfig:none.conf\n")

@@ -191,7 +191,7 @@ def test_an_object_that_becomes_invalid_is_as_absent_and_says_why() -> None:
 def test_a_pod_address_belongs_to_the_oldest_pod_whatever_the_order() -> None:
     old = pod("old", "n1", "10.10.1.10", created="2024-01-01")
     young = pod("a-young", "n2", "10.10.1.10", created="2024-01-02")
-    for compiler in in_every_order(old, young, node("n1"), node("n2")):
+    for compiler in in_every_order(old, young, node("n1", ["10.10.1.0/24"]), node("n2")):
         assert list(compiler.facts.peek(Derived.LOCAL_POD)) == ["default/old"]
         assert len(reasons(compiler)) == 1
         assert "Pod default/a-young: status.podIPs" in reasons(compiler)[0]
@@ -240,7 +240,7 @@ def test_a_pods_address_comes_free_when_the_pod_cidr_moves_away() -> None:
 
 def test_a_pod_without_a_node_claims_no_address() -> None:
     early, late = (pod("early", "", "10.10.1.10", created="2023"), pod("late", "n1", "10.10.1.10", created="2024"))
-    compiler = compiled(early, late, node("n1"))
+    compiler = compiled(early, late, node("n1", ["10.10.1.0/24"]))
     assert list(compiler.facts.peek(Derived.LOCAL_POD)) == ["default/late"]
     assert reasons(compiler) == []
 
