@@ -16,6 +16,7 @@ import re
 from collections.abc import Collection
 
 from k8s_bridge import shapes
+from k8s_bridge.annotations import field as annotation
 from k8s_bridge.findings import Findings, special
 from pipelines.addresses import BITS, Cidr, Interface, Ip, parse_interface, parse_mac, usable_mac
 
@@ -23,10 +24,6 @@ _DATAPATH_ID = re.compile(r"[0-9a-fA-F]{16}")
 _PORT_NAME = re.compile(r"[^\s/]{1,15}")  # what Linux takes for the name of an interface
 MOST_ENTRIES = 64  # of an annotation that is a list: no host has more, and it must not take long to read
 _OWN_PORTS = ("gw0", "tun0", "LOCAL")
-
-
-def annotation(name: str) -> str:
-    return f"metadata.annotations[{name}]"
 
 
 def pod_cidrs(findings: Findings, spec: shapes.NodeSpec) -> tuple[Cidr, ...]:

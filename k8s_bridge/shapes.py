@@ -28,6 +28,8 @@ class Shape(Struct, frozen=True, rename="camel", kw_only=True, gc=False):
 
 
 class Annotations(Shape, frozen=True):
+    """Those that are read, out of the many that an object has (`notes`)."""
+
     datapath_id: Any = field(name=ANNOTATION_DATAPATH_ID, default=None)
     uplink: Any = field(name=ANNOTATION_UPLINK, default=None)
     addresses: Any = field(name=ANNOTATION_ADDRESSES, default=None)
@@ -50,8 +52,12 @@ class Meta(Shape, frozen=True):
     uid: str | None = None
     creation_timestamp: str | None = None
     resource_version: str | None = None
-    annotations: Annotations | None = None
+    annotations: dict[str, Any] | None = None
     labels: Labels | None = None
+
+
+def notes(meta: Meta) -> Annotations:
+    return msgspec.convert(meta.annotations or {}, Annotations)
 
 
 class IdentityMeta(Shape, frozen=True):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from k8s_bridge import node_facts, service_facts, shapes
+from k8s_bridge import annotations, node_facts, service_facts, shapes
 from k8s_bridge.findings import NAME_RULE, Findings, shortened, valid_name
 from pipelines.addresses import Cidr, Ip
 from pipelines.model import (
@@ -38,6 +38,7 @@ _SHAPES: dict[Kind, type[Shaped]] = {
 _DECODERS = {kind: msgspec.json.Decoder(shape) for kind, shape in _SHAPES.items()}
 _IDENTITY = msgspec.json.Decoder(shapes.Identity)
 _CLUSTER_SCOPED = (Kind.NODE, Kind.SERVICE_CIDR)
+_ANNOTATED = (Kind.NODE, Kind.POD, Kind.SERVICE)  # by people
 _FINISHED = ("Succeeded", "Failed")
 _FAMILIES = {"IPv4": 4, "IPv6": 6}
 
@@ -125,6 +126,8 @@ def _translated(kind: Kind, shape: Shaped) -> Translated:
     if not which.key:
         return which
     findings = Findings(kind, which.key)
+    if kind in _ANNOTATED and meta.annotations:
+        annotations.check(findings, kind, meta.annotations)
     value: Value | None
     match shape:
         case shapes.Node():
@@ -142,7 +145,7 @@ def _translated(kind: Kind, shape: Shaped) -> Translated:
 
 def _node(findings: Findings, raw: shapes.Node) -> Node:
     meta = raw.metadata
-    notes = meta.annotations or shapes.Annotations()
+    notes = shapes.notes(meta)
     zone = meta.labels.zone if meta.labels is not None else None
     pod_cidrs = node_facts.pod_cidrs(findings, raw.spec or shapes.NodeSpec())
     addresses = node_facts.addresses(findings, notes, raw.status or shapes.NodeStatus())
@@ -171,7 +174,7 @@ def _pod(findings: Findings, raw: shapes.Pod) -> Pod:
     if not spec.host_network and status.phase not in _FINISHED:
         texts = [(f"status.podIPs[{i}].ip", item.ip) for i, item in enumerate(status.pod_ips or ())]
         ips = _one_per_family(findings, texts or [("status.podIP", status.pod_ip)])
-    notes = meta.annotations or shapes.Annotations()
+    notes = shapes.notes(meta)
     return Pod(
         namespace=meta.namespace or "default",
         name=meta.name or "",
@@ -179,7 +182,7 @@ def _pod(findings: Findings, raw: shapes.Pod) -> Pod:
         created=meta.creation_timestamp or "",
         node=spec.node_name or "",
         ips=ips,
-        mtu=findings.mtu(node_facts.annotation(shapes.ANNOTATION_MTU), notes.mtu, {ip.family for ip in ips}),
+        mtu=findings.mtu(annotations.field(shapes.ANNOTATION_MTU), notes.mtu, {ip.family for ip in ips}),
         problems=findings.problems,
     )
 
