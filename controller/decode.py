@@ -223,6 +223,7 @@ def _learn(data: bytes) -> Action:
         limit,
         result,
         delete_learned=bool(flags & wire.DELETE_LEARNED),
+        send_flow_rem=bool(flags & wire.SEND_FLOW_REM),
     )
 
 

@@ -38,7 +38,7 @@ RESUBMIT_TABLE, OUTPUT_REG, LEARN, CT, NAT, CHECK_PKT_LARGER = 14, 15, 16, 35, 3
 LEARN2 = 45
 CT_COMMIT, NO_TABLE = 1, 0xFF
 NAT_SRC, NAT_DST = 1, 2
-DELETE_LEARNED, WRITE_RESULT = 2, 4  # flags of learn
+SEND_FLOW_REM, DELETE_LEARNED, WRITE_RESULT = 1, 2, 4  # flags of learn
 LEARN_NUMBER, LEARN_LOAD, LEARN_BITS = 0x2000, 0x0800, 0x07FF  # a spec's head: number or field, load or match, width
 IP4_MIN, IP6_MIN, PORT_MIN, PORT_MAX = 1, 4, 16, 32
 SAME_PORT = 0xFFF8  # resubmit with the packet's own input port
@@ -201,6 +201,8 @@ def _nat(nat: Nat) -> bytes:
 
 def _learn(action: Learn) -> bytes:
     flags = DELETE_LEARNED if action.delete_learned else 0
+    if action.send_flow_rem:
+        flags |= SEND_FLOW_REM
     more = b""
     if action.result is not None:
         field, low, bits = place(action.result)

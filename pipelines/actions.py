@@ -111,6 +111,7 @@ class Learn(Struct, frozen=True, gc=False):
     `limit`: no new one while the table has so many with `cookie` (0: no limit). `result`: a part of one bit, which
     becomes 1 when it was written or renewed, else 0. `delete_learned`: what was learned goes with the last flow
     that learns with this cookie into this table. Make `cookie` with `ids.learned_cookie`, one for each learning flow.
+    `send_flow_rem`: the switch tells its master when a flow that was learned is removed.
     """
 
     table: int
@@ -122,6 +123,7 @@ class Learn(Struct, frozen=True, gc=False):
     limit: int = 0
     result: Part | None = None
     delete_learned: bool = False
+    send_flow_rem: bool = False
 
 
 class Goto(Struct, frozen=True, gc=False):

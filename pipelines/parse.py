@@ -331,7 +331,7 @@ def _nat(text: str) -> Nat:
 def _learn(text: str) -> Learn:
     numbers = {"table": 1, "idle_timeout": 0, "hard_timeout": 0, "priority": 32768, "cookie": 0, "limit": 0}
     result: Part | None = None
-    delete_learned = False
+    delete_learned = send_flow_rem = False
     specs: list[LearnMatch | LearnLoad] = []
     for word in _split(text):
         name, _, value = word.partition("=")
@@ -341,11 +341,14 @@ def _learn(text: str) -> Learn:
             result = _part(value)
         elif word == "delete_learned":
             delete_learned = True
+        elif word == "send_flow_rem":
+            send_flow_rem = True
         elif word.startswith("load:"):
             specs.append(_learned_load(word[len("load:") :]))
         else:
             specs.append(_learned_match(name, value))
-    return Learn(**numbers, specs=tuple(specs), result=result, delete_learned=delete_learned)
+    flags = {"delete_learned": delete_learned, "send_flow_rem": send_flow_rem}
+    return Learn(**numbers, specs=tuple(specs), result=result, **flags)
 
 
 def _learned_load(text: str) -> LearnLoad:

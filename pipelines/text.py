@@ -311,6 +311,8 @@ def _learn_text(learn: Learn) -> str:
         )
         if number != usual
     ]
+    if learn.send_flow_rem:
+        words.append("send_flow_rem")
     if learn.delete_learned:
         words.append("delete_learned")
     if learn.cookie:

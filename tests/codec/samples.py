@@ -202,6 +202,7 @@ def learnings(draw: DrawFn, context: str, settable: list[Field | Part], places: 
         draw(st.one_of(st.just(0), st.integers(0, 0xFFFFFFFF))),
         draw(st.one_of(st.none(), single_bits())),
         delete_learned=draw(st.booleans()),
+        send_flow_rem=draw(st.booleans()),
     )
 
 
