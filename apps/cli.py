@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+PACKAGE = "signalbox-sdn"
 COMMANDS = {
     "run": "apps.commands.run:run",
     "check": "apps.commands.check:check",
@@ -44,6 +45,7 @@ class Lazy(click.Group):
 
 
 @click.group(cls=Lazy, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(None, "--version", "-V", package_name=PACKAGE, message="signalbox %(version)s")
 def signalbox() -> None:
     """One central OpenFlow controller for the Open vSwitch bridges of a Kubernetes cluster."""
     # Commands say what is wrong themselves; what the controller would log is not said a second time.
@@ -53,7 +55,7 @@ def signalbox() -> None:
 @click.command()
 def version() -> None:
     """Print the version."""
-    click.echo(f"signalbox {version_of('signalbox-sdn')}")
+    click.echo(f"signalbox {version_of(PACKAGE)}")
 
 
 def main(arguments: Sequence[str] | None = None) -> Any:

@@ -15,7 +15,7 @@ import msgspec
 
 from apps import answers, flow_rows, metrics, node_rows, pod_rows, service_rows
 from controller.connection import ConnectionLost, Refused, TimedOut
-from controller.release import NotReleased
+from controller.release import NotReleased, Released
 from pipelines.derived import Derived
 from pipelines.features import NUMBERS
 from pipelines.model import Kind
@@ -102,6 +102,7 @@ class Rest:
             Resource("GET", "/v1/problems", (), self._problems, "what a person should mend"),
             Resource("POST", "/v1/confirm", (), self._confirm, "lets removals go that are held back"),
             Resource("POST", "/v1/audit", ("node",), self._audit, "compares switches now, and mends them"),
+            Resource("GET", f"/v1/switches/{_DATAPATH}/release", (), self._releasable, "what that would delete"),
             Resource("POST", f"/v1/switches/{_DATAPATH}/release", (), self._release, "clears one that no Node names"),
             Resource("POST", "/v1/claim", (), self._claim, "claims switches that another controller is master of"),
         )
@@ -276,18 +277,27 @@ class Rest:
             found = flow_rows.difference(fabric.fleet, member.scopes, rows, self._pauses())
         return _json({"dpid": f"{dpid:016x}", "node": member.node} | found)
 
+    def _releasable(self, query: Query, datapath: str) -> Answer:
+        del query
+        dpid, found = self._of_abandoned(datapath, self._fabric.switches.releasable)
+        return _json({"dpid": f"{dpid:016x}", "flows": found.flows, "groups": found.groups})
+
     def _release(self, query: Query, datapath: str) -> Answer:
         del query
-        fabric = self._fabric
+        dpid, released = self._of_abandoned(datapath, self._fabric.switches.release)
+        LOG.warning("switch %016x released: %d flows, %d groups deleted", dpid, released.flows, released.groups)
+        return _json({"dpid": f"{dpid:016x}", "flows": released.flows, "groups": released.groups})
+
+    def _of_abandoned(self, datapath: str, ask: Callable[[int], Released]) -> tuple[int, Released]:
         dpid = _datapath_id(datapath)
         try:
-            released = fabric.switches.release(dpid)
+            return dpid, ask(dpid)
         except KeyError:
             raise Wrong(404, f"no switch with datapath id {dpid:016x} is connected") from None
         except NotReleased as reason:
             raise Wrong(409, f"switch {dpid:016x} is not released: {reason}") from reason
-        LOG.warning("switch %016x released: %d flows, %d groups deleted", dpid, released.flows, released.groups)
-        return _json({"dpid": f"{dpid:016x}", "flows": released.flows, "groups": released.groups})
+        except (ConnectionLost, TimedOut, Refused) as error:
+            raise Wrong(502, f"switch {dpid:016x} could not be read: {error}") from error
 
     def _flows(self, query: Query) -> Answer:
         scopes, feature = self._scopes(query), _feature(query)

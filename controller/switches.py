@@ -164,11 +164,19 @@ class Switches:
                 session.audit()
         return {session.node: session.state for session in asked}
 
+    def releasable(self, dpid: int) -> Released:
+        """What `release` would delete, read now. KeyError and NotReleased as there, and what the connection raises."""
+        rows = self._abandoned(dpid).read()
+        return Released(len(rows.flows), len(rows.groups))
+
     def release(self, dpid: int) -> Released:
         """Deletes all that is ours from a switch that no Node names; waits. KeyError when it is not connected.
 
         Raises NotReleased, when a Node does name it too.
         """
+        return self._abandoned(dpid).release.ask(3 * self.settings.bundle_timeout)
+
+    def _abandoned(self, dpid: int) -> Session:
         session = self._by_dpid[dpid]
         member = self.fleet.members.get(dpid)
         if member is not None:
@@ -177,7 +185,7 @@ class Switches:
             raise NotReleased("mode is observe: nothing is written to any switch")
         if session.state is not State.UNCLAIMED:
             raise NotReleased(f"it is {session.state}: not known yet whether a Node names it")
-        return session.release.ask(3 * self.settings.bundle_timeout)
+        return session
 
 
 def _row(session: Session) -> SessionRow:

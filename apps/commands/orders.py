@@ -100,10 +100,17 @@ def release(dpid: str, yes: bool, url: str, output: str) -> None:
     A switch whose Node is gone keeps what it has, so that a slip cuts nobody off; this clears it for good. Flows of
     others stay. It is refused while a Node names the switch.
     """
+    path = f"/v1/switches/{dpid}/release"
     if not yes:
-        question = f"Delete all that is Signalbox's from switch {dpid}? What uses it is cut off"
-        click.confirm(question, abort=True, err=True)
-    released = ask(url, f"/v1/switches/{dpid}/release", "POST")
+        there = ask(url, path)  # says why not, before anybody is asked
+        if not there["flows"] and not there["groups"]:
+            click.echo(f"switch {there['dpid']} holds nothing of Signalbox's", err=output == "json")
+            if output == "json":
+                out.as_json(there)
+            return
+        count = f"{there['flows']} flows and {there['groups']} groups"
+        click.confirm(f"Delete {count} from switch {there['dpid']}? What uses them is cut off", abort=True, err=True)
+    released = ask(url, path, "POST")
     if output == "json":
         out.as_json(released)
     else:

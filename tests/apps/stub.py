@@ -50,6 +50,7 @@ class StubSwitches:
         self.lost = ["n2"]  # nodes of switches that another controller took
         self.drift: dict[str, int] = {}  # what the next audit finds
         self.released: list[int] = []
+        self.abandoned = Released(300, 7)  # what each switch that is released holds
 
     def claim(self) -> list[str]:
         claimed, self.lost = self.lost, []
@@ -66,14 +67,18 @@ class StubSwitches:
         ]
         return asked
 
-    def release(self, dpid: int) -> Released:
-        row = next(row for row in self.rows if row.dpid == dpid) if self.session(dpid) else None
+    def releasable(self, dpid: int) -> Released:
+        row = self.session(dpid)
         if row is None:
             raise KeyError(dpid)
         if row.state is not State.UNCLAIMED:
             raise NotReleased(f"Node {row.node} names it")
+        return self.abandoned
+
+    def release(self, dpid: int) -> Released:
+        found = self.releasable(dpid)
         self.released.append(dpid)
-        return Released(300, 7)
+        return found
 
     def sessions(self) -> list[SessionRow]:
         return self.rows

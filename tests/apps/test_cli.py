@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from apps import settings
 from apps.cli import COMMANDS, signalbox
 from apps.rest import Rest
+from controller.release import Released
 from controller.session import State
 from pipelines.addresses import parse_cidr, parse_ip, parse_mac
 from pipelines.model import Change, Endpoint, Invalid, Kind, Neighbor, Policy, Problem, neighbor_key
@@ -294,8 +295,32 @@ def test_an_audit_names_switches_that_it_does_not_look_at(url: str, fabric: Stub
     assert (ran.exit_code, ran.stdout) == (1, "n2: not looked at: SLAVE\n")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("1",), "switch 0000000000000001 is not released: Node n1 names it"),
+        (("77",), "no switch with datapath id 0000000000000077 is connected"),
+        (("nine",), "'nine' is not a datapath id"),
+        (("9", "--url", "http://127.0.0.1:1"), "no controller answers at http://127.0.0.1:1"),
+    ],
+)
+def test_nobody_is_asked_about_a_release_that_cannot_be(url: str, arguments: tuple[str, ...], reason: str) -> None:
+    ran = CliRunner().invoke(signalbox, ["release", "--url", url, *arguments], input="y\n")
+    assert ran.exit_code == 1
+    assert reason in ran.stderr
+    assert "Delete" not in ran.stderr
+
+
+def test_nobody_is_asked_about_a_switch_that_holds_nothing(url: str, fabric: StubFabric) -> None:
+    fabric.switches.abandoned = Released(0, 0)
+    ran = CliRunner().invoke(signalbox, ["release", "9", "--url", url], input="y\n")
+    assert (ran.exit_code, ran.stdout) == (0, "switch 0000000000000009 holds nothing of Signalbox's\n")
+    assert fabric.switches.released == []
+
+
 def test_a_release_asks_first(url: str, fabric: StubFabric) -> None:
     asked = CliRunner().invoke(signalbox, ["release", "9", "--url", url], input="n\n")
+    assert "Delete 300 flows and 7 groups from switch 0000000000000009?" in asked.stderr
     assert asked.exit_code == 1
     assert fabric.switches.released == []
     assert CliRunner().invoke(signalbox, ["release", "9", "--url", url], input="y\n").exit_code == 0
@@ -330,6 +355,7 @@ def test_help_lists_every_command() -> None:
 
 def test_version_and_an_unknown_command() -> None:
     assert run("version").stdout.startswith("signalbox 0.")
+    assert run("--version").stdout == run("-V").stdout == run("version").stdout
     assert run("launch").exit_code == 2
 
 

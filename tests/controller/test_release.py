@@ -34,6 +34,7 @@ def abandoned(world: World) -> Fake:
 def test_release_takes_all_that_is_ours_and_nothing_else():
     world = World()
     fake = abandoned(world)
+    assert world.switches.releasable(1) == Released(flows=2, groups=2)
     assert len(fake.tables.flows) == 4
     assert world.switches.release(1) == Released(flows=2, groups=2)
     assert list(fake.tables.flows) == [FOREIGN]
@@ -54,8 +55,9 @@ def test_a_switch_that_a_node_names_is_not_released():
     world, fake = World(), switch()
     world.start(UNITS, 1)
     world.connect(fake)
-    with pytest.raises(NotReleased, match="Node n1 names it"):
-        world.switches.release(1)
+    for ask in (world.switches.releasable, world.switches.release):
+        with pytest.raises(NotReleased, match="Node n1 names it"):
+            ask(1)
     assert world.agrees(fake)
 
 
