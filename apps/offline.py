@@ -1,7 +1,8 @@
-"""What a node's switch would hold, without any switch: for `signalbox compile`, `check` and the pipeline's page.
+"""What a node's switch would hold, without any switch: for `signalbox compile`, `trace`, `check`, and a page of docs.
 
 The same compiler, fleet and encoding as in the running controller; only what switches tell is made up: the
-numbers and MACs of ports, always the same ones for the same manifests.
+numbers and MACs of ports, always the same ones for the same manifests. What the network would tell, the MACs of
+routers, is given or not known.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,12 +11,25 @@ from msgspec import Struct
 
 from controller.fleet import Fleet
 from pipelines.actions import LOCAL_PORT
-from pipelines.addresses import mac_text, parse_mac, pod_mac, pod_port_name, usable_mac
+from pipelines.addresses import Ip, mac_text, parse_ip, parse_mac, pod_mac, pod_port_name, usable_mac
 from pipelines.compiler import Compiler
-from pipelines.derived import Derived, LocalPod, segments
+from pipelines.derived import Derived, LocalPod, NodeNetwork, PeerMac, Router, segments
 from pipelines.features import NUMBERS
-from pipelines.model import Change, Kind, Node, Port, Settings, TrafficMode, Value, port_key
+from pipelines.model import (
+    Change,
+    Kind,
+    MacSource,
+    Neighbor,
+    Node,
+    Port,
+    Settings,
+    TrafficMode,
+    Value,
+    neighbor_key,
+    port_key,
+)
 from pipelines.unit import FLEET, Scope, ScopeKind
+from pipelines.view import Facts
 
 UPLINK, GATEWAY, TUNNEL, FIRST_POD = 1, 2, 3, 10  # port numbers
 UPLINK_MAC, GATEWAY_MAC, TUNNEL_MAC = 0x020000000001, 0x020000000002, 0x020000000003
@@ -29,6 +43,10 @@ class UnknownNode(LookupError):
 
 class UnknownPort(LookupError):
     """A port was given that the node does not have; the text says which there are."""
+
+
+class UnknownNeighbor(LookupError):
+    """A MAC was given for an address that is nobody's, or that something better tells; the text says which."""
 
 
 class Given(Struct, frozen=True):
@@ -57,8 +75,17 @@ def compile_all(values: Values, settings: Settings) -> Offline:
     return Offline(compiler, fleet)
 
 
-def compile_node(values: Values, settings: Settings, name: str, given: Mapping[str, Given] | None = None) -> Offline:
-    """The units of one node, its ports made up. Raises UnknownNode."""
+def compile_node(
+    values: Values,
+    settings: Settings,
+    name: str,
+    given: Mapping[str, Given] | None = None,
+    neighbors: Mapping[Ip, int] | None = None,
+) -> Offline:
+    """The units of one node, its ports made up. `neighbors`: MACs by address, as ARP and ND would find.
+
+    Raises UnknownNode, UnknownPort, UnknownNeighbor.
+    """
     compiled = compile_all(values, settings)
     facts = compiled.compiler.facts
     node = facts.peek(Kind.NODE).get(name)
@@ -69,9 +96,39 @@ def compile_node(values: Values, settings: Settings, name: str, given: Mapping[s
     with_tunnel = settings.traffic_mode is not TrafficMode.NO_ENCAP
     compiled.ports = stand_ins(node, pods, given or {}, with_tunnel=with_tunnel)
     changes = [Change(Kind.PORT, port_key(name, port), value) for port, value in compiled.ports.items()]
+    found = {_neighbor(node, ip, facts): mac for ip, mac in (neighbors or {}).items()}
+    changes += [Change(Kind.NEIGHBOR, key, Neighbor(mac)) for key, mac in found.items()]
     compiled.fleet.publish(compiled.compiler.run(changes), NUMBERS)
     compiled.scopes = scopes(node)
+    for key, mac in found.items():
+        _used(key, mac, settings, facts)
     return compiled
+
+
+def _neighbor(node: Node, ip: Ip, facts: Facts) -> str:
+    """Whose MAC that is: of a next hop of the node, or of the node that has the address."""
+    if ip in node.gateways:
+        return neighbor_key(node.name, ip)
+    peer: str | None = facts.peek(Derived.NODE_ADDRESS).get(str(ip))
+    if peer is None or peer == node.name:
+        hops = ", ".join(map(str, node.gateways)) or "none"
+        raise UnknownNeighbor(f"{ip} is no next hop of {node.name} ({hops}), and no address of another node")
+    return neighbor_key(peer)
+
+
+def _used(key: str, mac: int, settings: Settings, facts: Facts) -> None:
+    """A MAC that something better tells, or that is not to be asked for, would be passed over in silence."""
+    name, _, hop = key.partition(" ")
+    if hop:
+        router: Router | None = facts.peek(Derived.ROUTER).get(f"{name} {parse_ip(hop).family}")
+        if router is None or router.mac is None:
+            why = "it is that of the node's own uplink" if settings.ask_routers else "ask_routers is off"
+            raise UnknownNeighbor(f"{mac_text(mac)} is not used as the MAC of {hop}: {why}")
+        return
+    network: NodeNetwork | None = facts.peek(Derived.NODE_NETWORK).get(name)
+    if network is None or network.mac != PeerMac(mac, MacSource.NEIGHBOR.value):
+        known = f"it is {mac_text(network.mac.mac)} by {network.mac.source}" if network and network.mac else "not used"
+        raise UnknownNeighbor(f"the MAC of Node {name} is not taken from --neighbor: {known}")
 
 
 def scopes(node: Node) -> frozenset[Scope]:
@@ -120,6 +177,17 @@ def parse_port(text: str) -> tuple[str, Given]:
     namespace, slash, pod = name.partition("/")
     port = pod_port_name(namespace, pod) if slash else name
     return port, Given(int(number), parse_mac(mac) if mac else None)
+
+
+def parse_neighbor(text: str) -> tuple[Ip, int]:
+    """`ADDRESS=MAC`. Raises ValueError."""
+    address, equals, mac = text.partition("=")
+    if not equals:
+        raise ValueError(f"{text!r} is not of the form ADDRESS=MAC")
+    found = parse_mac(mac)
+    if not usable_mac(found):
+        raise ValueError(f"{mac} is no station's MAC address (zero or group-addressed)")
+    return parse_ip(address), found
 
 
 def describe(ports: Mapping[str, Port], pods: Iterable[LocalPod]) -> list[str]:

@@ -10,7 +10,7 @@ from apps import flow_rows, offline, settings
 from apps.answers import Row
 from apps.commands import output
 from k8s_bridge import manifests
-from pipelines.addresses import mac_text
+from pipelines.addresses import Ip, mac_text
 from pipelines.derived import Derived
 
 
@@ -26,6 +26,28 @@ class PortType(click.ParamType[tuple[str, offline.Given]]):
             self.fail(str(error), param, ctx)
 
 
+class NeighborType(click.ParamType[tuple[Ip, int]]):
+    """`ADDRESS=MAC`."""
+
+    name = "neighbor"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return offline.parse_neighbor(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+neighbor_option = click.option(
+    "--neighbor",
+    "neighbors",
+    multiple=True,
+    type=NeighborType(),
+    metavar="ADDRESS=MAC",
+    help="The MAC of a router that the Node names, or of another node, as the network would tell it.",
+)
+
+
 @click.command("compile", short_help="Print a node's flows and groups, with no switch.")
 @click.argument("directory", type=click.Path(exists=True, path_type=Path))
 @click.option("--node", required=True, metavar="NAME", help="Whose switch.")
@@ -37,12 +59,13 @@ class PortType(click.ParamType[tuple[str, offline.Given]]):
     metavar="NAME=NUMBER[/MAC]",
     help="A port as the switch has it: LOCAL, gw0, tun0, the name of the uplink or of a pod port, or NAMESPACE/NAME.",
 )
+@neighbor_option
 @click.option("--config", metavar="FILE", type=click.Path(dir_okay=False), help="Settings that change flows.")
 @click.option("--only", type=click.Choice(["flows", "groups"]), help="For `ovs-ofctl add-flows` or `add-groups`.")
 @output.output_option
 def compile_(
-    directory: Path, node: str, ports: tuple[tuple[str, offline.Given], ...], config: str | None,
-    only: str | None, output: str,
+    directory: Path, node: str, ports: tuple[tuple[str, offline.Given], ...], neighbors: tuple[tuple[Ip, int], ...],
+    config: str | None, only: str | None, output: str,
 ) -> None:  # fmt: skip
     """Print the flows and groups that the manifests in DIRECTORY give one node.
 
@@ -51,8 +74,8 @@ def compile_(
     try:
         chosen = settings.load(config, {"source": str(directory)}).fabric_settings()
         reading = manifests.read(directory)
-        compiled = offline.compile_node(reading.values, chosen, node, dict(ports))
-    except (settings.ConfigError, offline.UnknownNode, offline.UnknownPort) as error:
+        compiled = offline.compile_node(reading.values, chosen, node, dict(ports), dict(neighbors))
+    except (settings.ConfigError, offline.UnknownNode, offline.UnknownPort, offline.UnknownNeighbor) as error:
         raise click.ClickException(str(error)) from error
     problems = {*reading.problems, *compiled.compiler.problems()}
     if problems:
@@ -79,7 +102,7 @@ def _head(node: str, compiled: offline.Offline) -> Iterator[str]:
     yield "# No switch was asked, so ports are stand-ins (or as given by --port):"
     for line in offline.describe(compiled.ports, compiled.compiler.facts.peek(Derived.LOCAL_POD).values()):
         yield f"#   {line}"
-    yield "# MACs of peers: by annotation only, of routers: none; where there is none their traffic goes by gw0."
+    yield "# MACs: of peers by annotation, of routers by --neighbor; where there is none their traffic goes by gw0."
     for unit, reason in sorted(compiled.fleet.errors.items()):
         yield f"# left out: {unit}: {reason}"
 

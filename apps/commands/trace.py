@@ -9,10 +9,10 @@ import msgspec
 
 from apps import offline, packet_words, settings
 from apps.commands import output
-from apps.commands.compile import PortType
+from apps.commands.compile import PortType, neighbor_option
 from k8s_bridge import manifests
 from pipelines import fields as f
-from pipelines.addresses import parse_ip, parse_mac, pod_port_name
+from pipelines.addresses import Ip, parse_ip, parse_mac, pod_port_name
 from pipelines.derived import Derived
 from pipelines.flow import Bucket, Flow, FlowKey, Group
 from pipelines.interpreter import Outcome, Packet, Switch, tell
@@ -61,26 +61,35 @@ class Node(NamedTuple):
 @click.option("--choice", type=click.IntRange(1), default=1, show_default=True, help="Which endpoint a group chooses.")
 @click.option("--reply", is_flag=True, help="The way of the answer as well.")
 @click.option("--port", "ports", multiple=True, type=PortType(), metavar="NAME=NUMBER[/MAC]", help="As for `compile`.")
+@neighbor_option
 @click.option("--config", metavar="FILE", type=click.Path(dir_okay=False), help="Settings that change flows.")
 @output.output_option
 def trace(
     directory: Path, packet: str, name: str, entry: str, src_mac: str | None, dst_mac: str | None, size: int,
-    choice: int, reply: bool, ports: tuple[tuple[str, offline.Given], ...], config: str | None, output: str,
+    choice: int, reply: bool, ports: tuple[tuple[str, offline.Given], ...], neighbors: tuple[tuple[Ip, int], ...],
+    config: str | None, output: str,
 ) -> None:  # fmt: skip
     """Show by which flows PACKET passes the switch of a node, what they change, and where it leaves.
 
-    Routers' MACs are not in manifests: what would leave by a router's leaves by gw0 here.
+    Routers' MACs are not in manifests: what would leave by a router leaves by gw0 here, unless --neighbor tells it.
 
     PACKET is the first one of a connection, as `tcp,10.10.1.10:40000→10.96.0.80:80`; `->` will do, IPv6 addresses
     with a port stand in brackets, and icmp is an echo request.
     """
     try:
         chosen = settings.load(config, {"source": str(directory)}).fabric_settings()
-        node = _node(offline.compile_node(manifests.read(directory).values, chosen, name, dict(ports)), name, choice)
+        values = manifests.read(directory).values
+        node = _node(offline.compile_node(values, chosen, name, dict(ports), dict(neighbors)), name, choice)
         asked = msgspec.structs.replace(_entering(node, entry, packet_words.parse(packet)), length=size)
         macs = {field: parse_mac(mac) for field, mac in ((f.ETH_SRC, src_mac), (f.ETH_DST, dst_mac)) if mac}
         asked = asked.having(macs)
-    except (settings.ConfigError, offline.UnknownNode, offline.UnknownPort, ValueError) as error:
+    except (
+        settings.ConfigError,
+        offline.UnknownNode,
+        offline.UnknownPort,
+        offline.UnknownNeighbor,
+        ValueError,
+    ) as error:
         raise click.ClickException(str(error)) from error
     outcome = node.switch.receive(asked)
     answers = [_answered(node, *sent) for sent in outcome.sent] if reply else []

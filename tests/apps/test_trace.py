@@ -83,6 +83,52 @@ def test_a_tunnel_takes_only_from_nodes(tmp_path: Path) -> None:
     assert told("--config", config, "--in", "tunnel:203.0.113.5", packet)["out"] == []
 
 
+ROUTER, ROUTER_MAC = "192.168.77.1", "02:00:00:00:77:01"
+TO_N3 = "icmp,10.10.1.10->10.10.3.10"
+
+
+def test_a_router_whose_mac_is_told_carries_packets_and_their_answers() -> None:
+    assert [sent["port"] for sent in told("--in", "pod:a", TO_N3)["out"]] == ["gw0"]
+    found = told("--in", "pod:a", "--neighbor", f"{ROUTER}={ROUTER_MAC}", "--reply", TO_N3)
+    (sent,) = found["out"]
+    assert (sent["port"], sent["packet"]["dl_dst"]) == ("eth1", ROUTER_MAC)
+    assert [one["port"] for one in found["answers"][0]["out"]] == ["pod:default/a"]
+
+
+def test_a_router_of_the_other_family_changes_nothing_for_this_one() -> None:
+    found = told("--in", "pod:a", "--neighbor", f"fd00:77::1={ROUTER_MAC}", TO_N3)
+    assert [sent["port"] for sent in found["out"]] == ["gw0"]
+
+
+def test_a_peer_whose_mac_nothing_better_tells_may_be_told(tmp_path: Path) -> None:
+    config = tmp_path / "signalbox.yaml"
+    config.write_text("mac_sources: [neighbor]\n")
+    packet = "icmp,10.10.1.10->10.10.2.10"
+    given = ("--config", config, "--in", "pod:a")
+    assert [sent["port"] for sent in told(*given, packet)["out"]] == ["gw0"]
+    (sent,) = told(*given, "--neighbor", f"192.168.77.102={ROUTER_MAC}", packet)["out"]
+    assert (sent["port"], sent["packet"]["dl_dst"]) == ("eth1", ROUTER_MAC)
+
+
+@pytest.mark.parametrize(
+    ("neighbor", "code", "reason"),
+    [
+        (f"{ROUTER}", 2, "is not of the form ADDRESS=MAC"),
+        (f"{ROUTER}=1:2", 2, "'1:2' is not a MAC address"),
+        (f"{ROUTER}=01:00:5e:00:00:01", 2, "is no station's MAC address"),
+        (f"n2={ROUTER_MAC}", 2, "'n2' does not appear to be an IPv4 or IPv6 address"),
+        (f"192.168.77.7={ROUTER_MAC}", 1, "is no next hop of n1 (192.168.77.1, fd00:77::1), and no address of another"),
+        (f"192.168.77.101={ROUTER_MAC}", 1, "no address of another node"),
+        (f"192.168.77.102={ROUTER_MAC}", 1, "the MAC of Node n2 is not taken from --neighbor: it is aa:00:00:00:00:02"),
+        (f"{ROUTER}=aa:00:00:00:00:01", 1, "it is that of the node's own uplink"),
+    ],
+)
+def test_a_neighbor_that_would_change_nothing_is_refused_in_words(neighbor: str, code: int, reason: str) -> None:
+    ran = run("--in", "pod:a", "--neighbor", neighbor, TO_N3)
+    assert ran.exit_code == code
+    assert reason in ran.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
