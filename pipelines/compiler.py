@@ -324,14 +324,13 @@ class Compiler:
         found = {problem for problems in self._task_problems.values() for problem in problems}
         for fact in self._contested:
             fact_kind, fact_key = fact
-            kind, field = CONTESTED[Derived(fact_kind)]
+            kind, field, words = CONTESTED[Derived(fact_kind)]
+            thing: Any = fact_key.split(" ") if fact_kind is Derived.UPLINK_MAC else fact_key
             holders = sorted(self._claims_by_fact[fact].items(), key=lambda held: (held[1].rank, held[0]))
             (_, winner), best = holders[0]
             for (_stage, loser), claim in holders[1:]:
-                thing = f"{fact_kind.value} {fact_key}"
                 if isinstance(claim.value, Frontend):
                     field, thing = ENTRANCES[claim.value.entrance], claim.value.said
-                older = "older " if best.rank[-2:] < claim.rank[-2:] else ""
-                reason = f"{thing} belongs to the {older}{kind} {winner}; ignored here"
-                found.add(Problem(kind, loser, field, reason))
+                older = "the older " if best.rank[-2:] < claim.rank[-2:] else ""
+                found.add(Problem(kind, loser, field, words.format(thing, f"{older}{kind} {winner}")))
         return found

@@ -36,13 +36,26 @@ RULES = (
 # Kinds of which every claim counts: the value is all of them together, in a fixed order.
 UNITED = frozenset({Derived.BACKENDS, Derived.NODES_AMONG_PODS, Derived.STATIONS, Derived.ANNOUNCEABLE})
 
-# What a user calls the thing that two objects may both want, and the field in which they say so.
-CONTESTED: dict[Derived, tuple[Kind, str]] = {
-    Derived.DATAPATH: (Kind.NODE, "metadata.annotations[signalbox.dev/datapath-id]"),
-    Derived.NODE_ADDRESS: (Kind.NODE, "metadata.annotations[signalbox.dev/node-addresses]"),
-    Derived.UPLINK_MAC: (Kind.NODE, "uplink MAC"),
-    Derived.POD_CIDR_CLAIM: (Kind.NODE, "spec.podCIDRs"),
-    Derived.POD_ADDRESS: (Kind.POD, "status.podIPs"),
-    Derived.FRONTEND: (Kind.SERVICE, "spec.ports"),  # or what ENTRANCES says
+# Of what two objects may both want: the kind of object, the field in which they say so, and the words for the one
+# that does not get it. They name the thing by its key, and whose it is.
+CONTESTED: dict[Derived, tuple[Kind, str, str]] = {
+    Derived.DATAPATH: (
+        Kind.NODE,
+        "metadata.annotations[signalbox.dev/datapath-id]",
+        "the switch {} belongs to {}; this Node has none",
+    ),
+    Derived.NODE_ADDRESS: (
+        Kind.NODE,
+        "metadata.annotations[signalbox.dev/node-addresses]",
+        "the address {} belongs to {}; ignored here",
+    ),
+    Derived.UPLINK_MAC: (
+        Kind.NODE,
+        "uplink MAC",
+        "{0[1]} is the MAC of {1} on {0[0]}; others reach this Node by their hosts' routing until one has another MAC",
+    ),
+    Derived.POD_CIDR_CLAIM: (Kind.NODE, "spec.podCIDRs", "{} belongs to {}; it is not routed to this Node"),
+    Derived.POD_ADDRESS: (Kind.POD, "status.podIPs", "the address {} belongs to {}; ignored here"),
+    Derived.FRONTEND: (Kind.SERVICE, "spec.ports", "{} belongs to {}; ignored here"),  # or what ENTRANCES says
 }
 ENTRANCES = service_rules.FIELDS | {Entrance.CLUSTER_IP: "spec.ports", Entrance.NODE_PORT: "spec.ports[].nodePort"}

@@ -80,7 +80,7 @@ def test_of_equal_pod_cidrs_the_oldest_nodes_wins_and_names_break_a_tie() -> Non
     for compiler in in_every_order(first, second):
         assert owners(compiler) == {"10.10.1.0/24": "a"}
         assert reasons(compiler) == [
-            "Node b: spec.podCIDRs: podCIDR claim 10.10.1.0/24 belongs to the older Node a; ignored here"
+            "Node b: spec.podCIDRs: 10.10.1.0/24 belongs to the older Node a; it is not routed to this Node"
         ]
 
 

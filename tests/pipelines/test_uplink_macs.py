@@ -67,7 +67,8 @@ def test_a_live_switch_has_its_mac_though_an_older_node_is_said_to_have_it() -> 
             compiler.run([change])
         assert known(compiler) == {"n4": None, "n5": MAC}
         assert [str(problem) for problem in compiler.problems()] == [
-            f"Node n4: uplink MAC: MAC of an uplink {link} {MAC} belongs to the Node n5; ignored here"
+            f"Node n4: uplink MAC: {MAC} is the MAC of Node n5 on {link}; "
+            "others reach this Node by their hosts' routing until one has another MAC"
             for link in ("192.168.77.0/24", "fd00:77::/64")
         ]
 
