@@ -19,6 +19,7 @@ from ryu.base import app_manager
 from ryu.lib import hub
 
 from apps import answers, assembly, evidence, node_rows, settings
+from apps.affinity import LongAffinity
 from apps.announcer import Announcer
 from apps.neighbors import Neighbors
 from apps.ports import local_named
@@ -72,6 +73,7 @@ class Fabric(app_manager.RyuApp):
         self.neighbors = Neighbors(self.compiler.facts, self.compiler.units, self.apply)
         self.announcer = Announcer(self.compiler.facts, self.apply)
         self.presence = Presence(self.compiler.facts, self.apply)
+        self.affinity = LongAffinity(self.compiler.facts)
         self.too_big = TooBig(partial(tunnel_limit, self.compiler.facts))
         answering: dict[str, Callable[[Session, PacketIn], None]] = {
             **dict.fromkeys(REJECTING, self.refuser),
@@ -85,6 +87,7 @@ class Fabric(app_manager.RyuApp):
             ports_changed=lambda node, changes: self.apply(local_named(changes)),
             packet_in={NUMBERS[name]: handler for name, handler in answering.items()},
             state_changed=self._session_changed,
+            unused=self.affinity,
         )
         self.switches = Switches(self.fleet, self.config.switch_settings(), hooks)
         try:
@@ -227,7 +230,7 @@ class Fabric(app_manager.RyuApp):
             except StopIteration as end:
                 revision = end.value
             self.fleet.publish(revision, NUMBERS)
-            for follower in (self.neighbors, self.announcer, self.presence):
+            for follower in (self.neighbors, self.announcer, self.presence, self.affinity):
                 follower.follow(revision)
             self.compile_seconds = perf_counter() - began
             self.compilations += 1

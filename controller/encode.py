@@ -21,12 +21,14 @@ from controller.messages import *  # noqa: F403  (one name, `encode`, for all th
 from controller.messages import BUNDLE_ADD, BUNDLE_FLAGS, BUNDLE_ID, FLOW_MOD, GROUP_MOD, LAST_CONNECTION_XID, VERSION
 from controller.oxm import WIRE, match_fields
 from pipelines import ids
+from pipelines.actions import Action
 from pipelines.flow import Bucket, Flow, Group
 from pipelines.unit import Tuple, Unit, UnitKey
 
 LONGEST = 0xFFFF  # bytes of one OpenFlow message
 DELETE_XID = LAST_CONNECTION_XID + 1  # of deletions whose unit is not known
-FIRST_XID, LAST_XID = LAST_CONNECTION_XID + 2, 0xFFFFFFFF
+PROLONG_XID = LAST_CONNECTION_XID + 2  # of flows that were learned
+FIRST_XID, LAST_XID = LAST_CONNECTION_XID + 3, 0xFFFFFFFF
 REMEMBERED = 65536  # xids that still lead to their unit after it was replaced: their error may be on its way
 
 ADD, DELETE, DELETE_STRICT = 0, 3, 4
@@ -41,6 +43,7 @@ SELECT = 1
 # buffer, out port, out group (any), flags, importance (none), match type (1); match length
 _FLOW = Struct("!BBHI8sBBHIQQBBHHH18sH")
 _FLOW_CONSTANTS = b"\xff" * 12 + bytes(4) + b"\0\1"
+_TELL_REMOVAL = b"\xff" * 12 + b"\0\1\0\0" + b"\0\1"
 _BUNDLE_CONSTANTS = BUNDLE_ID.to_bytes(4, "big") + bytes(2) + BUNDLE_FLAGS.to_bytes(2, "big")
 _KEY = Struct("!BH")
 _DIGEST = Struct("!HHH")
@@ -167,8 +170,22 @@ def encode_flow(flow: Flow, owner_cookie: int, xid: int) -> EncodedFlow:
     return EncodedFlow(key, cookie, xid, _flow_mod(xid, ADD, cookie, key, idle, hard, actions))
 
 
+def prolonged(key: bytes, priority: int, cookie: int, idle: int, actions: tuple[Action, ...]) -> bytes:
+    """A bundle-add of a flow that was learned, with another priority; its end will be told. Raises as `encode_flow`."""
+    key = _KEY.pack(key[0], priority) + key[_KEY.size :]
+    return _flow_mod(PROLONG_XID, ADD, cookie, key, idle, 0, instructions(actions), constants=_TELL_REMOVAL)
+
+
 def _flow_mod(
-    xid: int, command: int, cookie: int, key: bytes, idle: int, hard: int, actions: bytes, bits: int = EXACTLY
+    xid: int,
+    command: int,
+    cookie: int,
+    key: bytes,
+    idle: int,
+    hard: int,
+    actions: bytes,
+    bits: int = EXACTLY,
+    constants: bytes = _FLOW_CONSTANTS,
 ) -> bytes:
     """`bits`: those of the cookie that a deletion compares."""
     size = 1 + len(key)  # the match with its header of 4 bytes, without table and priority
@@ -181,7 +198,7 @@ def _flow_mod(
     head = _FLOW.pack(
         VERSION, BUNDLE_ADD, length + _OUTER, xid, _BUNDLE_CONSTANTS,
         VERSION, FLOW_MOD, length, xid,
-        cookie, mask, table, command, idle, hard, priority, _FLOW_CONSTANTS, size,
+        cookie, mask, table, command, idle, hard, priority, constants, size,
     )  # fmt: skip
     return b"".join((head, key[_KEY.size :], padding, actions))
 

@@ -23,11 +23,11 @@ from controller.connection import PlainStream, Stream
 from controller.fake_tables import ANY, Failure, Tables, flow_desc, group_desc
 from controller.hub import Gate
 
-(HELLO, ERROR, ECHO_REQUEST, ECHO_REPLY, EXPERIMENTER, FEATURES, PACKET_IN, PORT_STATUS, PACKET_OUT) = (
-    0, 1, 2, 3, 4, 5, 10, 12, 13,
+(HELLO, ERROR, ECHO_REQUEST, ECHO_REPLY, EXPERIMENTER, FEATURES, PACKET_IN, FLOW_REMOVED, PORT_STATUS, PACKET_OUT) = (
+    0, 1, 2, 3, 4, 5, 10, 11, 12, 13,
 )  # fmt: skip
-FLOW_MOD, GROUP_MOD, MULTIPART, BARRIER, ROLE, METER_MOD, ROLE_STATUS, BUNDLE, BUNDLE_ADD = (
-    14, 15, 18, 20, 24, 29, 30, 33, 34,
+FLOW_MOD, GROUP_MOD, MULTIPART, BARRIER, ROLE, SET_ASYNC, METER_MOD, ROLE_STATUS, BUNDLE, BUNDLE_ADD = (
+    14, 15, 18, 20, 24, 28, 29, 30, 33, 34,
 )  # fmt: skip
 EQUAL, MASTER, SLAVE = 1, 2, 3
 OPEN, CLOSE, COMMIT, DISCARD = 0, 2, 4, 6
@@ -342,6 +342,7 @@ class Link:
         MULTIPART: _multipart,
         BARRIER: _barrier,
         ROLE: _role,
+        SET_ASYNC: lambda link, message: None,
         METER_MOD: _meter,
         BUNDLE: _bundle_control,
         BUNDLE_ADD: _bundle_add,

@@ -143,18 +143,22 @@ def packet_out(xid: int, data: bytes, actions: tuple[Action, ...], in_port: int 
 # The reasons that each kind of asynchronous message may have, as properties of SET_ASYNC.
 PACKET_IN_SLAVE, PACKET_IN_MASTER, PORT_STATUS_SLAVE, PORT_STATUS_MASTER = 0, 1, 2, 3
 FLOW_REMOVED_SLAVE, FLOW_REMOVED_MASTER, ROLE_STATUS_SLAVE, ROLE_STATUS_MASTER = 4, 5, 6, 7
+REMOVED_IDLE = 0  # reason of FLOW_REMOVED: nobody used the flow for its time
 EXPLICIT_PACKET_INS = 1 << 0 | 1 << 1 | 1 << 3 | 1 << 4 | 1 << 5  # miss, action, action set, group, packet-out
 
 
 def set_async(xid: int) -> bytes:
-    """A master gets packet-ins and port changes, a slave only port changes; nobody is told of removed flows."""
+    """A master gets packet-ins, port changes, and which flows that ask for it were not used; a slave port changes.
+
+    Not which flows were deleted: with one endpoint may go what thousands of clients were given.
+    """
     reasons = (
         (PACKET_IN_SLAVE, 0),
         (PACKET_IN_MASTER, EXPLICIT_PACKET_INS),
         (PORT_STATUS_SLAVE, 7),
         (PORT_STATUS_MASTER, 7),
         (FLOW_REMOVED_SLAVE, 0),
-        (FLOW_REMOVED_MASTER, 0),
+        (FLOW_REMOVED_MASTER, 1 << REMOVED_IDLE),
         (ROLE_STATUS_SLAVE, 7),
         (ROLE_STATUS_MASTER, 7),
     )

@@ -18,6 +18,7 @@ from controller.errors import SwitchError
 from controller.rows import (
     BundleReply,
     DecodeError,
+    FlowRemoved,
     FlowRow,
     GroupRow,
     MeterRow,
@@ -29,6 +30,7 @@ from controller.rows import (
 __all__ = [
     "BundleReply",
     "DecodeError",
+    "FlowRemoved",
     "FlowRow",
     "GroupRow",
     "MeterRow",
@@ -41,6 +43,7 @@ __all__ = [
     "decode_group",
     "error",
     "features",
+    "flow_removed",
     "flows",
     "groups",
     "meters",
@@ -68,6 +71,8 @@ _DELETED = 1
 _METER = struct.Struct("!HHI")
 _BAND = struct.Struct("!HHII")
 _PACKET_IN = struct.Struct("!IHBBQHH")
+_FLOW_REMOVED = struct.Struct("!BBHHHQHH")
+_PACKET_COUNT = 0x80020808  # of OpenFlow's statistics, each with a header like that of a condition
 _ROLE = struct.Struct("!I4xQ")
 _BUNDLE = struct.Struct("!IH")
 _ERROR = struct.Struct("!HH")
@@ -213,6 +218,26 @@ def packet_in(data: bytes) -> PacketIn:
             found[header >> 16, header >> 9 & 0x7F] = int.from_bytes(value, "big")
         position += 4 + length
     return PacketIn(table, cookie, found.get(_IN_PORT, 0) & 0xFFFFFFFF, reason, data[frame : frame + total], found)
+
+
+@_strict
+def flow_removed(data: bytes) -> FlowRemoved:
+    table, reason, priority, idle, _, cookie, kind, size = _FLOW_REMOVED.unpack_from(data, _HEADER)
+    match = _HEADER + _FLOW_REMOVED.size - 4
+    position = match + (size + 7 & ~7)
+    if kind != 1 or size < 4 or position > len(data):
+        raise DecodeError(f"a removed flow with a match of type {kind} and {size} bytes")
+    _, length = _STATS.unpack_from(data, position)
+    end = min(position + length, len(data))
+    position += _STATS.size
+    packets = 0
+    while end - position >= 4:
+        header = int.from_bytes(data[position : position + 4], "big")
+        if header == _PACKET_COUNT:
+            packets = int.from_bytes(data[position + 4 : position + 12], "big")
+        position += 4 + (header & 0xFF)
+    key = _KEY.pack(table, priority) + data[match + 4 : match + size]
+    return FlowRemoved(key, priority, cookie, reason, idle, packets)
 
 
 @_strict

@@ -2,7 +2,8 @@
 
 A controller claims MASTER with the generation id that it queried, plus one (modulo 2^64); an older controller
 that wakes up later has an older id and is refused (STALE). Whoever loses the role stops writing and says so;
-it does not claim again by itself, so two controllers never fight over a switch in a loop.
+it does not claim again by itself, so two controllers never fight over a switch in a loop. What a switch shall tell
+of itself is said together with the claim.
 """
 
 from controller import encode, readback
@@ -26,5 +27,6 @@ def claim_master(connection: Connection) -> int:
         except Refused as refused:
             refusal = str(refused)
         else:
+            connection.send(encode.set_async(connection.next_xid()))
             return generation
     raise MasterLost(f"MASTER was refused: {refusal}")

@@ -83,6 +83,22 @@ class PacketIn(NamedTuple):
     metadata: Mapping[tuple[int, int], int] = MappingProxyType({})
 
 
+class FlowRemoved(NamedTuple):
+    """A flow that asked for it is gone. `key` as in FlowRow, its match as the switch says it; times in seconds."""
+
+    key: bytes
+    priority: int
+    cookie: int
+    reason: int
+    idle_timeout: int
+    packets: int  # that used it
+
+    @property
+    def unused(self) -> bool:
+        """For as long as its idle time, until now."""
+        return self.reason == 0
+
+
 class BundleReply(NamedTuple):
     """`control`: 1 opened, 3 closed, 5 committed, 7 discarded."""
 

@@ -30,6 +30,7 @@ from controller.packets import PacketIns
 from controller.ports import Ports, change
 from controller.reading import read
 from controller.release import Release
+from controller.renewal import Renewals, Rest
 from controller.round import Rows, Step
 from controller.settings import SwitchSettings
 from controller.writer import Writer
@@ -38,7 +39,6 @@ from pipelines.model import Change, Port
 from pipelines.unit import Scope
 
 LOG = logging.getLogger(__name__)
-
 
 LONGEST_QUEUE = 1  # seconds that a session waits for others that read back
 OBSERVING_PAUSE = 1  # seconds between two readings of a switch that is only looked at
@@ -60,13 +60,15 @@ class Hooks(Struct):
 
     `observe(node, ports, rows)`: a switch was read back; returns (green) when all that follows from it was
     compiled and published. `ports_changed(node, changes)` and packet-in handlers (by the cookie's feature
-    number) must not wait; neither must `state_changed(session)`.
+    number) must not wait; neither must `state_changed(session)`, nor `unused(removed)`: whether a flow that the
+    switch has learned, and removed because nobody used it, goes on.
     """
 
     observe: Callable[[str, dict[str, Port], list[readback.FlowRow]], None] = lambda node, ports, rows: None
     ports_changed: Callable[[str, list[Change]], None] = lambda node, changes: None
     packet_in: dict[int, Callable[["Session", readback.PacketIn], None]] = {}
     state_changed: Callable[["Session"], None] = lambda session: None
+    unused: Callable[[readback.FlowRemoved], Rest | None] = lambda removed: None
 
 
 class Resync(Exception):
@@ -107,10 +109,11 @@ class Session:
         self.fleet = fleet
         self.bell = Bell()
         self.release = Release(self.bell.ring)
+        self.renewals = Renewals(self.hooks.unused, self.bell.ring)
         self._complaints = Complaints()
         self._readings = readings or Semaphore(self.settings.readings)
         self._cursor = -1
-        self._scopes: frozenset[Scope] = frozenset()
+        self.scopes: frozenset[Scope] = frozenset()  # whose units the switch carries
         self.pause = Slices()
         self._next_audit = 0.0
         self._audit_now = self._claim_now = False
@@ -120,11 +123,6 @@ class Session:
     @property
     def name(self) -> str:
         return f"switch {self.dpid:016x} ({self.node or self.connection.peer})"
-
-    @property
-    def scopes(self) -> frozenset[Scope]:
-        """The scopes whose units the switch carries."""
-        return self._scopes
 
     def confirm(self) -> None:
         """Held removals may go."""
@@ -201,6 +199,8 @@ class Session:
         """On the receiving thread: takes notice and returns."""
         if message.type == encode.PACKET_IN:
             self.packets.push(readback.packet_in(message.data))
+        elif message.type == encode.FLOW_REMOVED and self.writer.master:
+            self.renewals.push(readback.flow_removed(message.data))
         elif message.type == encode.PORT_STATUS:
             row, deleted = readback.port_status(message.data)
             news = self.ports.status(row, deleted)
@@ -263,6 +263,7 @@ class Session:
 
     def _be_slave(self, why: str) -> None:
         self.writer.master = False
+        self.renewals.clear()
         self.last_error = why
         self._enter(State.SLAVE)
         LOG.error("%s: another controller is its master, nothing is written to it: %s", self.name, why)
@@ -309,7 +310,7 @@ class Session:
     def _settle(self, rows: Rows, position: Position, scopes: frozenset[Scope], again: frozenset[bytes]) -> None:
         """From what was read back to what should be there. Too many removals are held."""
         steps = [Step(None, rows, None), *position.steps]
-        self._scopes = scopes
+        self.scopes = scopes
         read = len(rows.flows) + len(rows.groups)
         done = self.writer.run(
             steps,
@@ -330,9 +331,10 @@ class Session:
         scopes = self._member_scopes()
         if not self.writer.master:
             raise roles.MasterLost(self.last_error)
-        if self.fleet.sequence != self._cursor or scopes != self._scopes:
+        if self.fleet.sequence != self._cursor or scopes != self.scopes:
             self._round(scopes)
             return
+        self.renewals.carry_out(self.writer, self.pause)
         left = self._until_audit()
         if left is not None and left <= 0:
             self._audit()
@@ -340,17 +342,17 @@ class Session:
             self._wait(left)
 
     def _round(self, scopes: frozenset[Scope]) -> None:
-        position = self.fleet.steps(self._cursor, self._scopes, scopes)
+        position = self.fleet.steps(self._cursor, self.scopes, scopes)
         if position is None:
             raise Resync("too far behind the log")
-        self._scopes = scopes
+        self.scopes = scopes
         done = self.writer.run(position.steps, scopes)
         self.flows, self.groups = self.flows + done.growth, self.groups + done.group_growth
         self._cursor, self.revision = position.sequence, position.revision
 
     def _audit(self) -> None:
         self._audit_now = False
-        position, scopes = self.fleet.desired(self._scopes), self._scopes
+        position, scopes = self.fleet.desired(self.scopes), self.scopes
         rows = self.read()
         rows, position = self.writer.exceptions_aside(rows, position)
         found = audit.drift(position.steps, rows, self.pause)
@@ -383,7 +385,7 @@ class Session:
         self._enter(State.OBSERVING)
         while True:
             scopes = self._member_scopes()
-            self._scopes = scopes
+            self.scopes = scopes
             position = self.fleet.desired(scopes)
             self.flows, self.groups = len(rows.flows), len(rows.groups)
             self.difference = audit.drift(position.steps, rows, self.pause).lines

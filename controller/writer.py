@@ -5,7 +5,7 @@ go at once without it. It is tried again when it changes, and after a read-back.
 """
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import eventlet
 from msgspec import Struct
@@ -122,15 +122,21 @@ class Writer:
         for piece in pieces(whole, self._settings.bundle_messages):
             self.flow_mods_sent += len(piece.flows_in) + len(piece.flows_out)
             self.group_mods_sent += len(piece.groups_in) + len(piece.groups_out)
-            outcome = commit(self._connection, piece.messages(), self._settings.bundle_timeout)
-            if isinstance(outcome, Rejected):
-                return outcome.errors
-            if isinstance(outcome, NotMaster):
-                self.master = False
-                raise MasterLost(str(outcome.error))
-            if not isinstance(outcome, Committed):
-                raise self._unknown(outcome.reason)
-            self.bundles_committed += 1
+            if errors := self.write(piece.messages()):
+                return errors
+        return {}
+
+    def write(self, messages: Iterable[bytes]) -> dict[int, readback.SwitchError]:
+        """Commits bundle-adds as they are; returns the errors when the switch refused. Raises as `run`."""
+        outcome = commit(self._connection, messages, self._settings.bundle_timeout)
+        if isinstance(outcome, Rejected):
+            return outcome.errors
+        if isinstance(outcome, NotMaster):
+            self.master = False
+            raise MasterLost(str(outcome.error))
+        if not isinstance(outcome, Committed):
+            raise self._unknown(outcome.reason)
+        self.bundles_committed += 1
         return {}
 
     def _search(self, whole: Round) -> dict[int, readback.SwitchError]:

@@ -11,7 +11,6 @@ from pipelines.addresses import BITS, Cidr, Interface, Ip, parse_interface, pref
 from pipelines.model import Policy, ServicePort
 
 DEFAULT_AFFINITY, LONGEST_AFFINITY = 10_800, 86_400  # seconds: Kubernetes' default and bound
-LONGEST_IN_FLOW = 65_535  # seconds
 NOBODY = (Cidr(4, 0, BITS[4]), Cidr(6, 0, BITS[6]))  # clients of whom there is none: the unspecified addresses
 
 
@@ -92,9 +91,6 @@ def affinity(findings: Findings, spec: shapes.ServiceSpec) -> int:
     if not 0 < seconds <= LONGEST_AFFINITY:
         findings.add(field, f"{seconds} is not between 1 and {LONGEST_AFFINITY}; {DEFAULT_AFFINITY} counts")
         return DEFAULT_AFFINITY
-    if seconds > LONGEST_IN_FLOW:
-        findings.add(field, f"a switch keeps a client's choice at most {LONGEST_IN_FLOW} s after its last connection")
-        return LONGEST_IN_FLOW
     return seconds
 
 

@@ -347,8 +347,9 @@ def _learn(text: str) -> Learn:
             specs.append(_learned_load(word[len("load:") :]))
         else:
             specs.append(_learned_match(name, value))
-    flags = {"delete_learned": delete_learned, "send_flow_rem": send_flow_rem}
-    return Learn(**numbers, specs=tuple(specs), result=result, **flags)
+    return Learn(
+        **numbers, specs=tuple(specs), result=result, delete_learned=delete_learned, send_flow_rem=send_flow_rem
+    )
 
 
 def _learned_load(text: str) -> LearnLoad:
