@@ -355,61 +355,6 @@ def test_b76_refusal_for_a_slave_is_taken_for_a_lost_role():
     world.await_state(fake, State.SLAVE)
 
 
-@pytest.mark.parametrize("agree", ["second look", "confirm"])
-def test_b76_first_sync_that_would_remove_much_adds_and_holds(agree):
-    world, fake = World(), switch()
-    many = {key("route", str(number)): route(f"10.14.{number}.0") for number in range(100)}
-    world.start(many, 1)
-    world.connect(fake)
-    world.unplug(fake)
-    in_sync = False
-    world.fleet.in_sync = lambda: in_sync
-    world.publish({**dict.fromkeys(many), key("route", "n2"): route("10.10.2.0")})
-    world.connect(fake)
-    assert len(fake.tables.flows) == 101
-    assert world.row(fake).held_removals == 100
-    eventlet.sleep(0.5)
-    assert len(fake.tables.flows) == 101, "a source that is not in sync proves nothing"
-    if agree == "confirm":
-        assert world.switches.confirm(1) == 100
-    else:
-        in_sync = True
-    until(lambda: world.row(fake).held_removals == 0 and world.agrees(fake))
-    assert len(fake.tables.flows) == 1
-
-
-def test_b76_source_that_misses_objects_removes_not_even_a_single_flow():
-    world, fake = World(), switch()
-    world.start(BEFORE, 1)
-    world.connect(fake)
-    before = dict(fake.tables.flows)
-    world.unplug(fake)
-    in_sync = False
-    world.fleet.in_sync = lambda: in_sync
-    world.publish({next(iter(BEFORE)): None})
-    world.connect(fake)
-    eventlet.sleep(0.5)
-    assert fake.tables.flows.keys() == before.keys()
-    assert world.row(fake).held_removals > 0
-    in_sync = True
-    until(lambda: world.row(fake).held_removals == 0 and world.agrees(fake))
-
-
-def test_guard_lets_go_when_the_removals_are_wanted_again():
-    world, fake = World(), switch()
-    many = {key("route", str(number)): route(f"10.14.{number}.0") for number in range(100)}
-    world.start(many, 1)
-    world.connect(fake)
-    world.unplug(fake)
-    world.fleet.in_sync = lambda: False
-    world.publish(dict.fromkeys(many))
-    world.connect(fake)
-    assert world.row(fake).held_removals == 100
-    world.publish(many)
-    until(lambda: world.row(fake).held_removals == 0)
-    assert world.agrees(fake)
-
-
 def test_membership_that_changes_back_and_forth_converges():
     world, fake = World(), switch()
     world.start({**BEFORE, key("route", "own", node("n2")): route("10.10.7.0")}, 1)
