@@ -265,8 +265,8 @@ class Fabric(app_manager.RyuApp):
 
     def _observed_problems(self) -> list[Problem]:
         """What is wrong with objects, though they do not say so themselves."""
-        missing = node_rows.missing_ports(self.compiler.facts, self.switches.sessions())
-        return [*self.neighbors.problems(), *self.announcer.problems(), *missing]
+        ports = node_rows.wrong_ports(self.compiler.facts, self.switches.sessions(), self.switches.is_device)
+        return [*self.neighbors.problems(), *self.announcer.problems(), *ports]
 
     def _tell_problems(self) -> None:
         """In the log, as the source does for what single objects say; what is there at the start as well."""

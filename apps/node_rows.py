@@ -99,16 +99,24 @@ def ports_wanted(value: Node, settings: Settings) -> dict[str, str]:
     return named if settings.traffic_mode is TrafficMode.NO_ENCAP else named | {"tunnel": "tun0"}
 
 
-def missing_ports(facts: Facts, sessions: Iterable[Any]) -> Iterator[Problem]:
-    """Of nodes whose switch is connected and was read: what is wrong while it lacks a port."""
+def wrong_ports(facts: Facts, sessions: Iterable[Any], device: Callable[[int, str], bool]) -> Iterator[Problem]:
+    """Of nodes whose switch is connected and was read: what is wrong while it lacks a port, or has another instead.
+
+    `device`: whether the switch of a datapath id describes a port as a network device, which no tunnel is. Of which
+    type a tunnel is, OpenFlow does not tell.
+    """
     settings, known, ports = settings_of(facts), facts.peek(Kind.NODE), facts.peek(Kind.PORT)
     for session in sessions:
         value: Node | None = known.get(session.node) if session.state in READY_STATES else None
         if value is None:
             continue
-        for name in sorted(ports_wanted(value, settings).values()):
+        for role, name in sorted(ports_wanted(value, settings).items()):
             if port_key(value.name, name) not in ports:
                 yield Problem(Kind.NODE, value.name, f"port {name}", "its switch has no port of this name")
+            elif role == "tunnel" and device(session.dpid, name):
+                options = f"type={settings.tunnel.value} options:remote_ip=flow options:key=flow"
+                reason = f"it is a network device and no tunnel: `ovs-vsctl set interface {name} {options}` on the node"
+                yield Problem(Kind.NODE, value.name, f"port {name}", reason)
 
 
 def settings_of(facts: Facts) -> Settings:

@@ -52,9 +52,12 @@ class Fault(StrEnum):
 
 
 class FakePort(Struct, frozen=True):
+    """`medium`: features of a network device, as OpenFlow numbers them; a tunnel has none."""
+
     number: int
     name: str
     mac: int
+    medium: int = 0
 
 
 class Fake:
@@ -350,4 +353,5 @@ class Link:
 
 
 def _port(port: FakePort) -> bytes:
-    return struct.pack("!IH2x6s2x16sII", port.number, 40, port.mac.to_bytes(6, "big"), port.name.encode()[:15], 0, 4)
+    head = struct.pack("!IH2x6s2x16sII", port.number, 72, port.mac.to_bytes(6, "big"), port.name.encode()[:15], 0, 4)
+    return head + struct.pack("!HH4x6I", 0, 32, port.medium, 0, 0, 0, 0, 0)

@@ -11,10 +11,13 @@ class Ports:
 
     def __init__(self) -> None:
         self.by_name: dict[str, Port] = {}
+        self.devices: set[str] = set()  # names of those that are described as network devices
         self._early: list[tuple[PortRow, bool]] | None = []
 
     def listed(self, rows: Iterable[PortRow]) -> None:
+        rows = list(rows)
         self.by_name = {row.name: Port(row.number, row.mac) for row in rows}
+        self.devices = {row.name for row in rows if row.device}
         early, self._early = self._early or [], None
         for row, deleted in early:
             self.status(row, deleted)
@@ -29,7 +32,9 @@ class Ports:
             if known is None or known.number != row.number:
                 return None  # a renumbered port: its new number was announced first
             del self.by_name[row.name]
+            self.devices.discard(row.name)
             return row.name, None
+        (self.devices.add if row.device else self.devices.discard)(row.name)
         port = Port(row.number, row.mac)
         if port == known:
             return None

@@ -66,6 +66,7 @@ _LENGTH = struct.Struct("!H")
 _STATS = struct.Struct("!HH")
 _GROUP = struct.Struct("!HBxIH6x")
 _PORT = struct.Struct("!IH2x6s2x16sII")
+_ETHERNET = struct.Struct("!HH4xI12xI4x")  # current features and current speed, of eight numbers
 _PORT_STATUS = 16
 _DELETED = 1
 _METER = struct.Struct("!HHI")
@@ -166,9 +167,18 @@ def port_status(data: bytes) -> tuple[PortRow, bool]:
 
 
 def _port(data: bytes, start: int) -> PortRow:
-    number, _, mac, name, config, state = _PORT.unpack_from(data, start)
+    number, length, mac, name, config, state = _PORT.unpack_from(data, start)
     text = name.partition(b"\0")[0].decode("utf-8", "replace")
-    return PortRow(number, text, int.from_bytes(mac, "big"), config, state)
+    device = _has_medium(data[start + _PORT.size : start + length])
+    return PortRow(number, text, int.from_bytes(mac, "big"), config, state, device)
+
+
+def _has_medium(properties: bytes) -> bool:
+    """Whether the Ethernet property, the first one that a port of Open vSwitch has, tells a medium or a speed."""
+    if len(properties) < _ETHERNET.size:
+        return False
+    kind, length, medium, speed = _ETHERNET.unpack_from(properties)
+    return (kind, length) == (0, 32) and bool(medium or speed)
 
 
 def meters(data: bytes) -> Iterator[MeterRow]:

@@ -32,13 +32,17 @@ class GroupRow(Struct, frozen=True, gc=False):
 
 
 class PortRow(NamedTuple):
-    """`config` and `state`: OpenFlow's bits. `up`: neither taken down nor without a link."""
+    """`config` and `state`: OpenFlow's bits. `up`: neither taken down nor without a link.
+
+    `device`: it is described as a network device, with a medium or a speed, which no tunnel has in Open vSwitch 3.1.
+    """
 
     number: int
     name: str
     mac: int
     config: int
     state: int
+    device: bool = False
 
     @property
     def up(self) -> bool:

@@ -126,6 +126,11 @@ class Switches:
         """The connected switches, by datapath id."""
         return [_row(session) for _, session in sorted(self._by_dpid.items())]
 
+    def is_device(self, dpid: int, port: str) -> bool:
+        """Whether the switch describes that port as a network device; False also while it is not connected."""
+        session = self._by_dpid.get(dpid)
+        return session is not None and port in session.ports.devices
+
     def flows(self, dpid: int) -> Rows:
         """What the switch holds of ours, read now. KeyError when it is not connected."""
         return self._by_dpid[dpid].read()

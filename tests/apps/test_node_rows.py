@@ -19,6 +19,7 @@ from pipelines.model import (
     Problem,
     Settings,
     TrafficMode,
+    Tunnel,
     neighbor_key,
     port_key,
 )
@@ -194,8 +195,19 @@ def test_a_way_by_an_uplink_that_the_switch_lacks_says_so() -> None:
 def test_a_port_that_a_switch_lacks_is_a_problem_once_it_was_read(state: State, counts: bool) -> None:
     fabric = StubFabric(settings=Settings(traffic_mode=TrafficMode.HYBRID))
     fabric.connect({1: ("n1", state)})
-    found = [*node_rows.missing_ports(fabric.compiler.facts, fabric.switches.sessions())]
+    found = [*node_rows.wrong_ports(fabric.compiler.facts, fabric.switches.sessions(), lambda dpid, port: True)]
     assert found == [Problem(Kind.NODE, "n1", "port tun0", "its switch has no port of this name")] * counts
+
+
+def test_a_device_in_place_of_the_tunnel_is_a_problem_that_says_how_to_make_it_one() -> None:
+    settings = Settings(traffic_mode=TrafficMode.ENCAP, tunnel=Tunnel.VXLAN)
+    fabric = StubFabric(Change(Kind.PORT, "n1 tun0", Port(3, 0x0A03)), settings=settings)
+    fabric.connect({1: ("n1", State.READY)})
+    rows = fabric.switches.sessions()
+    (problem,) = node_rows.wrong_ports(fabric.compiler.facts, rows, lambda dpid, port: (dpid, port) == (1, "tun0"))
+    assert (problem.key, problem.field) == ("n1", "port tun0")
+    assert "`ovs-vsctl set interface tun0 type=vxlan options:remote_ip=flow options:key=flow`" in problem.reason
+    assert [*node_rows.wrong_ports(fabric.compiler.facts, rows, lambda dpid, port: port != "tun0")] == []
 
 
 def test_asking_for_ways_leaves_the_compiler_as_it_was() -> None:
