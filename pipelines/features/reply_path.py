@@ -34,7 +34,7 @@ def fixed_flows(settings: Settings, view: FleetView) -> Unit:
     """Requests from clients outside the cluster, and the replies to them."""
     del view
     learning = _learning(settings) if settings.reply_path is ReplyPath.LEARN else ()
-    return unit([*learning, *_labelling(), *_replies()])
+    return unit([*learning, *_labelling(), *back(150)])
 
 
 def _learning(settings: Settings) -> Iterator[Flow]:
@@ -72,11 +72,12 @@ def _commit(*facts: SetField | Move) -> Ct:
     return Ct(f.SERVICE_ZONE, ROUTE.id, commit=True, exec=facts)
 
 
-def _replies() -> Iterator[Flow]:
-    entered = f.CT_ENTERED_BY.eq(Entered.UPLINK)
+def back(priority: int, *conditions: f.Item) -> Iterator[Flow]:
+    """Replies to whom came by the uplink go where it was seen last; two flows, of `priority` and one more."""
+    reply = (_REPLY, f.CT_ENTERED_BY.eq(Entered.UPLINK), *conditions)
     way: tuple[Action, ...] = move(f.CT_CLIENT_MAC, f.ETH_DST), load(f.EGRESS, Egress.UPLINK)
-    yield ROUTE.flow(150, (_REPLY, entered), *way, goto(EGRESS))
-    yield ROUTE.flow(151, (_REPLY, entered, f.CT_LEARNED.eq(1)), *way, resubmit(REPLY_PATH), goto(EGRESS))
+    yield ROUTE.flow(priority, reply, *way, goto(EGRESS))
+    yield ROUTE.flow(priority + 1, (*reply, f.CT_LEARNED.eq(1)), *way, resubmit(REPLY_PATH), goto(EGRESS))
 
 
 FEATURES = (Feature("reply_path", NUMBER, ScopeKind.FLEET, Kind.SETTINGS, fixed_flows),)

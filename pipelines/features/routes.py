@@ -9,10 +9,11 @@ everywhere else by gw0, or with `egress: direct` by the router.
 from collections.abc import Iterator
 
 from pipelines import fields as f
-from pipelines.actions import LOCAL_IN_REGISTER, load, move
+from pipelines.actions import LOCAL_IN_REGISTER, load
 from pipelines.addresses import Cidr, Ip, link_local
 from pipelines.derived import Derived, LocalPod, NodeNetwork, Router
 from pipelines.feature import Feature, unit
+from pipelines.features import reply_path
 from pipelines.fields import Egress, Entered, Snat, ct_state
 from pipelines.flow import Flow
 from pipelines.model import EgressMode, Kind, Settings
@@ -80,7 +81,7 @@ def own_destinations(network: NodeNetwork, view: NodeView) -> Unit:
     for family in (4, 6):
         router = view.router(family)
         if router is None or router.mac is None:
-            flows.append(_back(f.ETH[family]))
+            flows += _back(f.ETH[family])
     if view.uplink:
         flows.append(_l2(Entered.LOCAL, view.uplink.number))
         flows.append(_l2(Entered.UPLINK, LOCAL_IN_REGISTER))
@@ -147,20 +148,19 @@ def _to_peer(to: tuple[f.Item, f.Item], network: NodeNetwork, view: SegmentView)
         return
     yield _leave(200, to, Egress.ROUTER if way is Way.ROUTER else Egress.GATEWAY)
     if way is Way.GATEWAY:
-        yield _back(*to)
+        yield from _back(*to)
         # Connections of this host to a service that began when the MAC was known, untranslated: from gw0 their host
         # would not take its own address, so they try the router.
         began_straight = (f.ENTERED_BY.eq(Entered.LOCAL), f.SERVICE.eq(1), f.SNAT_KIND.eq(0))
         yield _leave(206, (*began_straight, *to), Egress.ROUTER)
 
 
-def _back(*to: f.Item) -> Flow:
+def _back(*to: f.Item) -> Iterator[Flow]:
     """Replies of services that a node's port was asked for, while no MAC is known for them.
 
     Their source is the node's own address, which its host would not take from gw0: to the MAC that they came from.
     """
-    reply = (_REPLY, f.CT_ENTERED_BY.eq(Entered.UPLINK), f.CT_SERVICE.eq(1))
-    return ROUTE.flow(205, (*reply, *to), move(f.CT_CLIENT_MAC, f.ETH_DST), load(f.EGRESS, Egress.UPLINK), goto(EGRESS))
+    return reply_path.back(204, f.CT_SERVICE.eq(1), *to)
 
 
 def _by_tunnel(priority: int, conditions: tuple[f.Item, ...], end: Ip) -> Flow:
