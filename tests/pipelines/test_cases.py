@@ -75,14 +75,14 @@ def cluster_without(*keys: tuple[Kind, str]) -> list[Change]:
 def test_b02_a_mac_that_comes_after_its_node_replaces_the_way_by_the_host() -> None:
     uplink = Kind.PORT, "n2 eth1"
     compiler = compiled(*cluster_without(uplink), n2(mac=""))
-    ways = about(compiler, "table=70", "nw_dst=10.10.2.0/24")  # two more are for connections that began otherwise
+    ways = about(compiler, "table=70", "nw_dst=10.10.2.0/24")  # three more are for connections that began otherwise
     (before,) = (line for line in ways if "priority=200" in line)
     assert "eth_dst" not in before
     assert "set_field:0x200000/0xf00000->reg0" in before  # egress class gateway
     compiler.run([n2()])
     (after,) = about(compiler, "table=70", "nw_dst=10.10.2.0/24")
     assert "set_field:aa:00:00:00:00:02->eth_dst,set_field:0x300000/0xf00000->reg0" in after
-    assert len(ways) == 3
+    assert len(ways) == 4
     assert not {*ways} & lines(compiler)
 
 
