@@ -19,6 +19,7 @@ SINGLES = (
     readback.role,
     readback.features,
     readback.packet_in,
+    readback.flow_removed,
     readback.bundle_reply,
     readback.error,
 )
