@@ -193,14 +193,20 @@ def _prefix(field: "Field | Part", ip: Ip | Cidr) -> Item:
 
 
 class Entered(IntEnum):
-    """By which kind of port a packet, or a connection's first packet, entered. Never a port number: those move."""
+    """By which kind of port a packet, or a connection's first packet, entered. Never a port number: those move.
+
+    Ports of the node itself have one bit in common (ON_NODE).
+    """
 
     NONE = 0
-    GATEWAY = 1  # gw0
-    POD = 2
-    UPLINK = 3
-    LOCAL = 4
-    TUNNEL = 5
+    UPLINK = 1
+    TUNNEL = 2
+    GATEWAY = 8  # gw0
+    POD = 9
+    LOCAL = 10
+
+
+ON_NODE = 8
 
 
 class Snat(IntEnum):

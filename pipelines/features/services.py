@@ -27,7 +27,6 @@ from pipelines.derived import (
 from pipelines.feature import Feature, unit
 from pipelines.features import affinity
 from pipelines.features.conntrack import REMEMBER
-from pipelines.fields import Entered
 from pipelines.flow import Bucket, Flow, Group
 from pipelines.ids import REJECT_METER
 from pipelines.table import Table
@@ -125,8 +124,8 @@ def _shared_local(front: Frontend, backends: ServiceBackends, view: FleetView) -
     """
     yield SERVICE_LB.flow(200, _to(front))
     if front.entrance is not Entrance.CLUSTER_IP:
-        for entered in (Entered.POD, Entered.LOCAL, Entered.GATEWAY):
-            yield from _choose(212, front, backends, backends.key, view, f.ENTERED_BY.eq(entered))
+        on_node = f.ENTERED_BY.masked(f.ON_NODE, f.ON_NODE)
+        yield from _choose(212, front, backends, backends.key, view, on_node)
 
 
 def _allowed(front: Frontend, targets: Iterable[Target]) -> frozenset[Tuple]:

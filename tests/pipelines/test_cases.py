@@ -91,7 +91,7 @@ def test_host_connection_that_began_untranslated_never_goes_by_gw0() -> None:
     compiler = compiled(*cluster_without((Kind.PORT, "n2 eth1")), n2(mac=""))
     (to_peer,) = about(compiler, "table=70", "priority=206", "nw_dst=10.10.2.0/24")
     assert to_peer.endswith("actions=set_field:0x600000/0xf00000->reg0,goto_table:100")  # egress class router
-    flows = about(compiler, "table=100", "priority=110", "reg0=0x600004/", on="n1")
+    flows = about(compiler, "table=100", "priority=110", "reg0=0x60000a/", on="n1")
     assert [flow for flow in flows if "eth_dst" in flow] == []
     assert len(flows) == 2
 
