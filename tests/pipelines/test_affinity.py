@@ -85,17 +85,17 @@ def ends_after(whole: int, uses: list[int]) -> int:
     """Seconds after its last use that a choice is gone. `uses`: when, in seconds after it was learned."""
     now, used, idle, priority, packets = 0, 0, min(whole, LONGEST), LEARNED_AT, 0
     left = list(uses)
-    while True:
+    for _ in range(10):
         while left and left[0] < used + idle:
             used = left.pop(0)
             packets += 1
         now = used + idle
         seconds = rest(whole, Unused(idle, priority, packets))
         if not seconds:
-            break
+            assert not left, "it was gone before it was used"
+            return now - max([0, *uses])
         idle, priority, packets, used = seconds, PUT_BACK_AT, 0, now
-    assert not left, "it was gone before it was used"
-    return now - max([0, *uses])
+    raise AssertionError("it is never gone")
 
 
 @pytest.mark.parametrize("whole", [65_536, 70_000, DAY, 2 * LONGEST - 1, 2 * LONGEST])
