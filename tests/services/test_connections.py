@@ -3,6 +3,7 @@
 import re
 import sys
 import time
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -39,6 +40,7 @@ pytestmark = [pytest.mark.ovs, pytest.mark.usefixtures("there_and_back")]
 CASE = Service("case", 90, ready("b"))
 CROWD = Path(__file__).with_name("crowd.py")
 TOO_MANY = 50
+STRAY = 0x38  # flags of TCP that nothing else here has
 SECOND_FLUSH = 1.5  # seconds after a change
 DATAGRAMS = (CLUSTER, BALANCER, EXTERNAL, AT_N1, AT_N2)
 STREAMS = (
@@ -149,24 +151,38 @@ def _answered_from(seen: Watched, address: str) -> bool:
     return sum(frame.source == address for frame in seen.now) > 3
 
 
+@pytest.fixture(params=[False, True], ids=["strict", "liberal"])
+def liberal(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[bool]:
+    """Whether the datapath of n1 lets any segment of a connection pass."""
+    if request.param:
+        cluster.lab.appctl("n1", "dpctl/ct-disable-tcp-seq-chk")
+    yield request.param
+    cluster.lab.appctl("n1", "dpctl/ct-enable-tcp-seq-chk")
+
+
 @pytest.mark.parametrize("client", ["a", "outside"])
-def test_b52_a_segment_outside_the_window_is_not_delivered_as_the_endpoints_own(cluster: Cluster, client: str) -> None:
+def test_b52_a_segment_outside_the_window_is_not_delivered_as_the_endpoints_own(
+    cluster: Cluster, client: str, liberal: bool
+) -> None:
+    """It is dropped, or where the datapath is liberal translated like any other."""
     cluster.put(*CASE.objects())
+    port = _own_port(client) + 100 * (1 + liberal)
     for family in FAMILIES:
         at = PLACES[client].addresses[family]
         node = NODES["n1"].addresses[family]
-        kept = Probe("tcp", node, CASE.node_port, source_port=42042, requests=60, pause=0.05, timeout=8)
+        kept = Probe("tcp", node, CASE.node_port, source_port=port, requests=60, pause=0.05, timeout=8)
         stray = [
-            frames.packet("b", at, TCP(sport=8080, dport=42042, flags="PA", seq=quarter << 30, ack=1) / b"stray\n")
+            frames.packet("b", at, TCP(sport=8080, dport=port, flags="PAU", seq=quarter << 30, ack=1) / b"stray\n")
             for quarter in range(4)
         ]
-        with cluster.watched(client, "eth0", "tcp port 42042") as seen:
+        with cluster.watched(client, "eth0", f"tcp port {port}") as seen:
             running = cluster.lab.start_probes(client, [kept])
             cluster.wait(partial(_answered_from, seen, node), "the connection to be made")
             cluster.send("b", stray)
             (answer,) = running.answers()
         assert (answer.error, set(answer.names)) == ("", {"b"})
         assert {frame.source for frame in seen} == {at, node}
+        assert len([frame for frame in seen if frame.flags == STRAY]) == (len(stray) if liberal else 0)
     gone(cluster, CASE)
 
 
