@@ -77,10 +77,7 @@ def compile_(
         compiled = offline.compile_node(reading.values, chosen, node, dict(ports), dict(neighbors))
     except (settings.ConfigError, offline.UnknownNode, offline.UnknownPort, offline.UnknownNeighbor) as error:
         raise click.ClickException(str(error)) from error
-    problems = {*reading.problems, *compiled.compiler.problems()}
-    if problems:
-        counted = "1 problem was" if len(problems) == 1 else f"{len(problems)} problems were"
-        click.echo(f"{counted} found, `signalbox check {directory}` lists them", err=True)
+    say_problems(directory, reading, compiled)
     found = flow_rows.units(compiled.fleet, compiled.scopes)
     flows = [] if only == "groups" else flow_rows.in_order(flow_rows.flow_rows(found))
     groups = [] if only == "flows" else sorted(flow_rows.group_rows(found), key=lambda row: row["group"])
@@ -88,6 +85,14 @@ def compile_(
         _json(node, compiled, flows, groups)
     else:
         click.echo("\n".join([*_head(node, compiled), *_lines(flows, groups)]))
+
+
+def say_problems(directory: Path, reading: manifests.Reading, compiled: offline.Offline) -> None:
+    """How many there are, on stderr: what follows may not be what was meant."""
+    problems = {*reading.problems, *compiled.compiler.problems()}
+    if problems:
+        counted = "1 problem was" if len(problems) == 1 else f"{len(problems)} problems were"
+        click.echo(f"{counted} found, `signalbox check {directory}` lists them", err=True)
 
 
 def _lines(flows: list[Row], groups: list[Row]) -> Iterator[str]:

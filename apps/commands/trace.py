@@ -9,7 +9,7 @@ import msgspec
 
 from apps import offline, packet_words, settings
 from apps.commands import output
-from apps.commands.compile import PortType, neighbor_option
+from apps.commands.compile import PortType, neighbor_option, say_problems
 from k8s_bridge import manifests
 from pipelines import fields as f
 from pipelines.addresses import Ip, parse_ip, parse_mac, pod_port_name
@@ -78,8 +78,9 @@ def trace(
     """
     try:
         chosen = settings.load(config, {"source": str(directory)}).fabric_settings()
-        values = manifests.read(directory).values
-        node = _node(offline.compile_node(values, chosen, name, dict(ports), dict(neighbors)), name, choice)
+        reading = manifests.read(directory)
+        compiled = offline.compile_node(reading.values, chosen, name, dict(ports), dict(neighbors))
+        node = _node(compiled, name, choice)
         asked = msgspec.structs.replace(_entering(node, entry, packet_words.parse(packet)), length=size)
         macs = {field: parse_mac(mac) for field, mac in ((f.ETH_SRC, src_mac), (f.ETH_DST, dst_mac)) if mac}
         asked = asked.having(macs)
@@ -91,6 +92,7 @@ def trace(
         ValueError,
     ) as error:
         raise click.ClickException(str(error)) from error
+    say_problems(directory, reading, compiled)
     outcome = node.switch.receive(asked)
     answers = [_answered(node, *sent) for sent in outcome.sent] if reply else []
     if output == "json":

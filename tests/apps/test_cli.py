@@ -232,6 +232,18 @@ def test_status_shows_problems_and_switches(url: str, fabric: StubFabric) -> Non
         assert words in text
 
 
+def test_status_says_which_nodes_have_no_switch(url: str) -> None:
+    (line,) = [line for line in run("status", "--url", url).stdout.splitlines() if line.startswith("switches")]
+    assert line.endswith("1 READY, 1 UNCLAIMED; no switch of n2, n3 is connected")
+
+
+def test_status_says_what_switches_need_that_no_node_names(url: str, fabric: StubFabric) -> None:
+    fabric.connect({9: ("", State.UNCLAIMED)})
+    ran = run("status", "--url", url)
+    (line,) = [line for line in ran.stdout.splitlines() if line.startswith("ready")]
+    assert "the only switch is UNCLAIMED: no Node names it by the annotation signalbox.dev/datapath-id" in line
+
+
 def test_status_names_what_is_held_and_how_to_let_it_go(url: str, fabric: StubFabric) -> None:
     assert "signalbox confirm" not in run("status", "--url", url).stdout
     held = tuple((Kind.SERVICE, f"default/s{number}") for number in range(4))

@@ -53,6 +53,15 @@ def test_every_step_names_its_flow_and_what_that_is_there_for() -> None:
     assert all(step["flow"] and step["feature"] for step in steps)
 
 
+def test_problems_of_the_manifests_are_counted_beside_the_way(tmp_path: Path) -> None:
+    assert run("--in", "pod:a", TO_SERVICE).stderr == ""
+    config = tmp_path / "signalbox.yaml"
+    config.write_text("virtual_ip4: 192.168.77.102\n")
+    ran = run("--in", "pod:a", "--config", config, TO_SERVICE)
+    assert ran.exit_code == 0
+    assert ran.stderr == f"1 problem was found, `signalbox check {DEMO}` lists them\n"
+
+
 def test_people_are_told_line_by_line() -> None:
     lines = run("--in", "pod:default/a", "--reply", TO_SERVICE).stdout.splitlines()
     assert lines[0].startswith("by pod:default/a: ")
