@@ -78,7 +78,7 @@ class Rest:
         self.resources = (
             Resource("GET", "/", (), self._index, "this list"),
             Resource("GET", "/healthz", (), self._healthz, "the process serves requests"),
-            Resource("GET", "/readyz", ("switches",), self._readyz, "source in sync and first revision compiled"),
+            Resource("GET", "/readyz", ("switches",), self._readyz, "source in sync, a whole revision compiled"),
             Resource("GET", "/metrics", (), self._metrics, "figures for Prometheus"),
             Resource("GET", "/v1/status", (), self._status, "the whole at a glance"),
             Resource("GET", "/v1/nodes", (), self._nodes, "nodes, their MACs, routers and switches"),

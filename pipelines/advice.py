@@ -1,6 +1,7 @@
 """What a person should know though no flow follows from it: objects and settings that say what cannot work."""
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 from pipelines.addresses import BITS, Cidr, Ip, parse_cidr, parse_ip
 from pipelines.claims import Outcome
@@ -65,15 +66,20 @@ def about_settings(key: str, settings: Settings, facts: Facts) -> Outcome:
     return Outcome((), [Problem(Kind.SETTINGS, key, field, reason) for field, reason in found])
 
 
+@lru_cache(maxsize=16384)
+def _subnet(name: str) -> Cidr:
+    return parse_cidr(name)
+
+
 def _pools(settings: Settings, facts: Facts) -> Iterator[tuple[str, str]]:
     if not settings.announce:
         return
     names = facts.all(Derived.SEGMENT)
     for pool in settings.announce:
-        subnets = [name for name in names if known_segment(name) and parse_cidr(name).family == pool.family]
+        subnets = [name for name in names if known_segment(name) and _subnet(name).family == pool.family]
         if whose := _around(pool, settings, facts):
             yield "announce", f"{pool} lies in {whose}; name addresses of the nodes' subnet that nobody else hands out"
-        elif names and not any(parse_cidr(name).overlaps(pool) for name in subnets):
+        elif names and not any(_subnet(name).overlaps(pool) for name in subnets):
             known = _several(subnets) or "none is known: do Nodes say their addresses with prefix lengths?"
             yield "announce", f"{pool} lies in no subnet of nodes ({known}); nothing in it is announced"
 
@@ -104,7 +110,7 @@ def _taken(ip: Ip, settings: Settings, facts: Facts) -> str:
         return f"is an address of Node {node}"
     if whose := _around(Cidr(ip.family, ip.value, BITS[ip.family]), settings, facts):
         return f"lies in {whose}"
-    subnets = [name for name in facts.all(Derived.SEGMENT) if known_segment(name) and parse_cidr(name).__contains__(ip)]
+    subnets = [name for name in facts.all(Derived.SEGMENT) if known_segment(name) and _subnet(name).__contains__(ip)]
     return f"lies in {subnets[0]}, a subnet of nodes" if subnets else ""
 
 

@@ -119,7 +119,6 @@ class StubFabric:
         self.switches = StubSwitches()
         self.neighbors = StubNeighbors()
         self.source = StubSource(dict(Counter(kind.value for kind, _ in reading.values)))
-        self.ready = True
         self.reasons: list[str] = []
         self.stall = 0.012
         self.compile_seconds = 0.034
