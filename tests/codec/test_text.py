@@ -133,7 +133,7 @@ SPELLINGS = [
             ),
         ),
         (
-            "table=43, priority=100,ip,reg0=0x3/0xf actions=learn(table=75,idle_timeout=60,hard_timeout=600,"
+            "table=43, priority=100,ip,reg0=0x1/0xf actions=learn(table=75,idle_timeout=60,hard_timeout=600,"
             "priority=100,delete_learned,cookie=0x5b01,limit=1000,result_dst=NXM_NX_REG0[14],eth_type=0x800,"
             "NXM_OF_IP_DST[]=NXM_OF_IP_SRC[],NXM_NX_REG0[4],NXM_NX_REG0[20..23]=0x3,"
             "load:OXM_OF_PKT_REG4[0..47]->NXM_OF_ETH_DST[],load:0->NXM_NX_CT_MARK[]),"
