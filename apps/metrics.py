@@ -26,6 +26,8 @@ COUNTERS = (
     ("audits", "signalbox_switch_audits", "Comparisons with what the switch should hold."),
     ("packet_ins_dropped", "signalbox_switch_packet_ins_dropped", "Packet-ins dropped because too many waited."),
     ("packet_ins_failed", "signalbox_switch_packet_ins_failed", "Packet-ins that could not be handled."),
+    ("flows_renewed", "signalbox_switch_learned_flows_renewed", "Learned flows put back for a longer affinity."),
+    ("flows_not_renewed", "signalbox_switch_learned_flows_not_renewed", "Learned flows that could not be put back."),
 )
 GAUGES = (
     ("flows", "signalbox_switch_flows", "Own flows that the switch holds."),

@@ -47,6 +47,8 @@ class SessionRow(Struct, frozen=True):
     drift: dict[str, int]
     packet_ins_dropped: int
     packet_ins_failed: int
+    flows_renewed: int
+    flows_not_renewed: int
     since: float
 
 
@@ -215,5 +217,7 @@ def _row(session: Session) -> SessionRow:
         drift=dict(session.drift),
         packet_ins_dropped=session.packets.dropped,
         packet_ins_failed=session.packets.failed,
+        flows_renewed=session.renewals.written,
+        flows_not_renewed=session.renewals.dropped + session.renewals.failed,
         since=session.since,
     )

@@ -29,7 +29,8 @@ def session_row(dpid: int, node: str, state: State, **more: Any) -> SessionRow:
         "dpid": dpid, "node": node, "state": state, "peer": f"192.0.2.{dpid}:40000", "role": "MASTER", "revision": 2,
         "flows": 300, "groups": 7, "flow_mods_sent": 300, "group_mods_sent": 7, "bundles_committed": 1,
         "bytes_sent": 60_000, "last_error": "", "exceptions": (), "held_removals": 0, "audits": 0, "drift": {},
-        "packet_ins_dropped": 0, "packet_ins_failed": 0, "since": 1.0e9,
+        "packet_ins_dropped": 0, "packet_ins_failed": 0, "flows_renewed": 0, "flows_not_renewed": 0,
+        "since": 1.0e9,
     }  # fmt: skip
     return SessionRow(**(row | more))
 
