@@ -5,7 +5,7 @@ import pytest
 from pipelines import fields as f
 from pipelines.compiler import Compiler
 from pipelines.fields import Egress, Item
-from pipelines.tables import CT_COMMIT, EGRESS, goto
+from pipelines.tables import EGRESS, PORT_CHECK, goto
 from tests.pipelines.objects import LOCAL_NUMBER, compiled, flows_of, gone, node, pod, port
 
 N1 = node("n1", ("10.10.1.0/24",), ("192.168.77.101/24",), datapath_id=1)
@@ -31,7 +31,7 @@ def ways_out(compiler: Compiler) -> set[Egress]:
 
 def of_class(kind: Egress, item: Item) -> bool:
     """Whether a condition, perhaps joined with others on the same register, asks for the class."""
-    (wanted,) = EGRESS.flow(0, (f.EGRESS.eq(kind),), goto(CT_COMMIT)).match
+    (wanted,) = EGRESS.flow(0, (f.EGRESS.eq(kind),), goto(PORT_CHECK)).match
     mask = wanted.mask or 0
     return item.field == wanted.field and (item.mask or 0) & mask == mask and item.value & mask == wanted.value
 
