@@ -286,6 +286,7 @@ CLIENT_MAC = _part("CLIENT_MAC", XREGS[4], 0, 48)  # source MAC as the packet en
 
 CT_ENTERED_BY = _part("CT_ENTERED_BY", CT_MARK, 0, 4)
 CT_SERVICE = _part("CT_SERVICE", CT_MARK, 4, 1)
+CT_MOVED = _part("CT_MOVED", CT_MARK, 12, 1)  # a plain connection that got another port
 CT_LEARNED = _part("CT_LEARNED", CT_MARK, 5, 1)
 CT_SNAT_KIND = _part("CT_SNAT_KIND", CT_MARK, 8, 4)
 CT_CONNECTION_FACTS = Part("CT_CONNECTION_FACTS", CT_MARK, 0, 12, 0, 255)

@@ -306,7 +306,7 @@ PORT_CHECK = _table(
     Stage.POSTROUTING,
     "A new plain connection is looked up the other way round: does another connection, which was translated, await "
     "its replies?",
-    matches=_these(f.ETH_TYPE, f.IP_PROTO) | _CT,
+    matches=_these(f.ETH_TYPE, f.IP_PROTO, f.IP_FRAG, f.TCP_FLAGS) | _CT,
     sets=_TURNED | _these(f.TURNED),
     goes=(105,),
     miss=105,
@@ -317,8 +317,8 @@ CT_COMMIT = _table(
     Stage.POSTROUTING,
     "New plain connections are remembered with how they entered, and get another source port where another connection "
     "awaits their replies. SCTP of services gets its port here.",
-    matches=_these(f.ETH_TYPE, f.IP_PROTO, f.SERVICE, f.TURNED) | _CT,
-    sets=_REMEMBER | _TURNED | _these(f.SCTP_SRC, f.SCTP_DST),
+    matches=_these(f.ETH_TYPE, f.IP_PROTO, f.SERVICE, f.TURNED, f.CT_MOVED) | _CT,
+    sets=_REMEMBER | _TURNED | _these(f.CT_MOVED, f.SCTP_SRC, f.SCTP_DST),
     goes=(106,),
     miss=106,
 )

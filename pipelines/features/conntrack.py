@@ -95,20 +95,24 @@ def _commit() -> Iterator[Flow]:
     """Two connections with one reply tuple cannot be told apart: the plain one, if it is the second, moves.
 
     One that was translated is found only by its replies, so a new plain connection is looked up the other way round.
+    Of TCP only by its first segment: any other one would upset the state of the connection that it finds, which with
+    a second packet before the first is remembered is its own.
     """
     new = (ct_state("+new+trk"), f.CT_CONNECTION_FACTS.eq(0))
+    # Nothing is found, or what translates nothing. One that has just expired is told as invalid, and still in the way.
+    alone = (ct_state("-inv+trk"), f.CT_SERVICE.eq(0), f.CT_MOVED.eq(0))
+    whole = f.IP_FRAG.eq(0)  # a fragment has no ports to exchange
+    look = load(f.TURNED, 1), Ct(f.SERVICE_ZONE, CT_COMMIT.id)
+    commit = Ct(f.SERVICE_ZONE, SNAT.id, commit=True, exec=REMEMBER)
     for family in (4, 6):
-        ip = f.ETH[family]
-        yield CT_COMMIT.flow(100, (ip, *new), Ct(f.SERVICE_ZONE, SNAT.id, commit=True, exec=REMEMBER))
-        for protocol in (f.TCP, f.UDP):
-            conditions, turn = (ip, f.IP_PROTO.eq(protocol)), _turn(family, protocol)
-            look = Ct(f.SERVICE_ZONE, CT_COMMIT.id)
-            yield PORT_CHECK.flow(100, (*conditions, *new), *turn, load(f.TURNED, 1), look)
-            turned = (*conditions, f.TURNED.eq(1))
-            alone = Ct(f.SERVICE_ZONE, SNAT.id, commit=True, exec=REMEMBER)
-            moved = Ct(f.SERVICE_ZONE, SNAT.id, commit=True, nat=Nat("src", Ip(family, 0)), exec=REMEMBER)
-            yield CT_COMMIT.flow(120, (*turned, *new), *turn, alone)
-            yield CT_COMMIT.flow(110, turned, *turn, moved)
+        move_away = Nat("src", Ip(family, 0))
+        moving = Ct(f.SERVICE_ZONE, SNAT.id, commit=True, nat=move_away, exec=(*REMEMBER, load(f.CT_MOVED, 1)))
+        yield CT_COMMIT.flow(100, (f.ETH[family], *new), commit)
+        for protocol, first in ((f.TCP, (f.TCP_FLAGS.masked(f.TCP_SYN, f.TCP_SYN),)), (f.UDP, ())):
+            of, turn = (f.ETH[family], f.IP_PROTO.eq(protocol)), _turn(family, protocol)
+            yield PORT_CHECK.flow(100, (*of, *first, whole, *new), *turn, *look)
+            yield CT_COMMIT.flow(120, (*of, f.TURNED.eq(1), *alone), *turn, commit)
+            yield CT_COMMIT.flow(110, (*of, f.TURNED.eq(1)), *turn, moving)
 
 
 def _turn(family: int, protocol: int) -> tuple[Move, ...]:

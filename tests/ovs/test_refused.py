@@ -191,6 +191,11 @@ def test_one_source_port_to_a_service_and_to_its_endpoint_is_two_connections(
     answers = cluster.datagrams(client, both, port)
     assert {(host, int(number)) for host, number, *_ in answers} == set(both)
     assert {name for _, _, name, *_ in answers} == {server}
+    given = {int(seen) for *_, seen in answers} | {port}
+    for other in given:  # a port that one of them was given is not another's
+        found = cluster.datagrams(client, [(endpoint, world.PORTS["udp"].target)], other)
+        assert [name for _, _, name, *_ in found] == [server]
+    assert len(cluster.datagrams(client, both, port)) == len(both)
     both = [(vip, 80), (endpoint, world.PORTS["tcp"].target)][:: 1 if service_first else -1]
     wishes = [Probe("tcp", *at, source_port=port, requests=12, pause=0.05) for at in both]
     for answer in cluster.in_turn(client, wishes):
