@@ -38,7 +38,7 @@ def direct(stage: Stage) -> None:
     """Pod a on n1 to pod c on n2: straight through the uplink"""
     for address in ("10.10.2.10", "fd00:10:2::10"):
         seen = stage.ping(address)
-        expect(seen.by_gateway == 0, f"{seen.by_gateway} packets went through gw0")
+        expect(seen.by_gateway == 0, f"{seen.by_gateway} pings went through gw0")
         expect(seen.macs == {("aa:00:00:00:00:01", "aa:00:00:00:00:02")}, f"MACs on the wire: {seen.macs}")
         expect(seen.hop_limits == {63}, f"hop limits on the wire: {seen.hop_limits}")
         stage.say_path(address, seen)
@@ -65,7 +65,7 @@ def router(stage: Stage) -> None:
         mac = stage.lab.router_macs(0)[0]
         stage.settle()
         seen = stage.ping(ROUTED)
-        expect(seen.by_gateway == 0, f"{seen.by_gateway} packets went through gw0")
+        expect(seen.by_gateway == 0, f"{seen.by_gateway} pings went through gw0")
         expect(seen.macs == {("aa:00:00:00:00:01", mac)}, f"MACs on the wire {when} the fail-over: {seen.macs}")
         stage.say_path(ROUTED, seen)
         if when == "before":

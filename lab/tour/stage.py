@@ -31,7 +31,7 @@ def expect(holds: bool, otherwise: str) -> None:
 
 
 class Echoes(NamedTuple):
-    """Pings that were watched: packets that n1's gw0 counted, MACs and hop limits on the wire of n1's uplink."""
+    """Pings that were watched: how many n1's gw0 carried, MACs and hop limits on the wire of n1's uplink."""
 
     by_gateway: int
     macs: set[tuple[str, str]]
@@ -59,15 +59,16 @@ class Stage:
     def ping(self, address: str, naked: bool = True) -> Echoes:
         """Three pings from pod a. `naked` False: they are not expected to be seen on the wire as they are."""
         self.lab.run("a", "ping", "-c1", "-W5", address, check=False)  # neighbours of the first hops
-        before = self.lab.port_counters("n1")["gw0"]
-        with self.lab.capture("n1", "eth1", f"ether src aa:00:00:00:00:01 and host {address}") as capture:
+        with (
+            self.lab.capture("n1", "eth1", f"ether src aa:00:00:00:00:01 and host {address}") as capture,
+            self.lab.capture("n1", "gw0", f"host {address}") as by_gateway,
+        ):
             output = self.lab.run("a", "ping", "-c3", "-i0.05", "-W5", address).stdout
-        after = self.lab.port_counters("n1")["gw0"]
         expect("3 received" in output, f"not every ping to {address} was answered:\n{output}")
         echoes = [frame for frame in capture.frames() if _is_echo_request(frame)]
         expect(len(echoes) >= 3 or not naked, f"only {len(echoes)} pings to {address} were on n1's uplink")
         return Echoes(
-            after.sent - before.sent,
+            len([frame for frame in by_gateway.frames() if _is_echo_request(frame)]),
             {(frame.src, frame.dst) for frame in echoes},
             {_hop_limit(frame) for frame in echoes},
         )
@@ -75,7 +76,7 @@ class Stage:
     def say_path(self, address: str, seen: Echoes) -> None:
         macs = ", ".join(f"{src} → {dst}" for src, dst in sorted(seen.macs))
         hops = "/".join(map(str, sorted(seen.hop_limits)))
-        console.print(f"  a → {address}: on the wire {macs}, hop limit {hops}; {seen.by_gateway} packets by gw0")
+        console.print(f"  a → {address}: on the wire {macs}, hop limit {hops}; {seen.by_gateway} pings by gw0")
 
     def answers(self, client: str, protocol: Any, host: str, port: int, count: int = CONNECTIONS) -> list[Answer]:
         """So many new connections at once, each of which has to be answered."""
