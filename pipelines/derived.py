@@ -16,6 +16,7 @@ class Derived(StrEnum):
     DATAPATH = "datapath"  # datapath id (16 hex digits) → node name
     MEMBER = "member"  # datapath id → Member
     NODE_ADDRESS = "node address"  # address → node name
+    ROUTER_ADDRESS = "router address"  # address of a next hop → name of a node that has it
     NODES_AMONG_PODS = "addresses of nodes in podCIDRs"  # "" → tuple of Ip
     POD_CIDR_CLAIM = "podCIDR claim"  # prefix → (node, created)
     POD_CIDR = "podCIDR"  # prefix → PodCidr, none overlapping another

@@ -43,6 +43,7 @@ def node_claims(key: str, node: Node, facts: Facts) -> Outcome:
     among_pods = tuple(at.ip for at in node.addresses if facts.pod_cidr(at.ip) is not None)
     if among_pods:
         claims.append(Claim(Derived.NODES_AMONG_PODS, "", among_pods))
+    claims += [Claim(Derived.ROUTER_ADDRESS, str(ip), key, rank) for ip in node.gateways]
     claims += [Claim(Derived.SEGMENT, name, True) for name in segments(node)]
     if node.zone:
         claims.append(Claim(Derived.ZONE, node.zone, True))

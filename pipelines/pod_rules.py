@@ -27,13 +27,16 @@ def pod_addresses(key: str, pod: Pod, facts: Facts) -> Outcome:
 
 
 def stands_for(ip: Ip, facts: Facts) -> str:
-    """What an address stands for that therefore cannot be a pod's; "" when it is free."""
+    """What an address stands for that therefore cannot be a pod's or a service's; "" when it is free."""
     settings = facts.settings()
     if ip in (settings.virtual_ip4, settings.virtual_ip6):
         return "the virtual address"
     node = facts.get(Derived.NODE_ADDRESS, str(ip))
     if node is not None:
         return f"an address of Node {node}"
+    behind = facts.get(Derived.ROUTER_ADDRESS, str(ip))
+    if behind is not None:
+        return f"a router of Node {behind}"
     home = facts.pod_cidr(ip)
     if home is not None and ip in (home[0].address(1), home[0].address(2)):
         return f"the {'gateway' if ip == home[0].address(1) else 'SNAT address'} of podCIDR {home[0]}"
