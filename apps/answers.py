@@ -12,6 +12,7 @@ import msgspec
 
 from k8s_bridge.source import SourceStatus
 from pipelines.model import Kind, Problem, Settings, TrafficMode
+from pipelines.several import several
 
 Row = dict[str, Any]
 Pause = Callable[[], None]
@@ -113,7 +114,6 @@ def source_row(source: SourceStatus) -> Row:
 
 
 READY_STATES = ("READY", "OBSERVING")
-SHOWN = 3  # of many alike, in one reason
 
 
 def without_switch(fabric: Any, sessions: Iterable[Any]) -> list[str]:
@@ -134,8 +134,7 @@ def not_ready(fabric: Any, *, switches_too: bool) -> list[str]:
     if switches_too:
         objects = [text for whole, text in left_out if not whole]
         if objects:
-            more = f" and {len(objects) - SHOWN} more" if len(objects) > SHOWN else ""
-            reasons.append(f"a fault of Signalbox leaves objects out: {'; '.join(objects[:SHOWN])}{more}")
+            reasons.append(f"a fault of Signalbox leaves objects out: {several(objects, between='; ')}")
         reasons += _switches_not_ready(fabric, fabric.switches.sessions())
     return reasons
 

@@ -37,15 +37,19 @@ UPLINK_MAC, GATEWAY_MAC, TUNNEL_MAC = 0x020000000001, 0x020000000002, 0x02000000
 Values = Mapping[tuple[Kind, str], Value]
 
 
-class UnknownNode(LookupError):
+class Unknown(LookupError):
+    """Something was named that the manifests do not have; the text says what there is."""
+
+
+class UnknownNode(Unknown):
     """The manifests hold no usable node of that name; the text says which there are."""
 
 
-class UnknownPort(LookupError):
+class UnknownPort(Unknown):
     """A port was given that the node does not have; the text says which there are."""
 
 
-class UnknownNeighbor(LookupError):
+class UnknownNeighbor(Unknown):
     """A MAC was given for an address that is nobody's, or that something better tells; the text says which."""
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from struct import Struct, pack
 
 from controller.instructions import action_bytes
+from controller.rows import REMOVED_IDLE
 from pipelines import ids
 from pipelines.actions import CONTROLLER_PORT, Action
 from pipelines.addresses import Ip
@@ -143,7 +144,6 @@ def packet_out(xid: int, data: bytes, actions: tuple[Action, ...], in_port: int 
 # The reasons that each kind of asynchronous message may have, as properties of SET_ASYNC.
 PACKET_IN_SLAVE, PACKET_IN_MASTER, PORT_STATUS_SLAVE, PORT_STATUS_MASTER = 0, 1, 2, 3
 FLOW_REMOVED_SLAVE, FLOW_REMOVED_MASTER, ROLE_STATUS_SLAVE, ROLE_STATUS_MASTER = 4, 5, 6, 7
-REMOVED_IDLE = 0  # reason of FLOW_REMOVED: nobody used the flow for its time
 EXPLICIT_PACKET_INS = 1 << 0 | 1 << 1 | 1 << 3 | 1 << 4 | 1 << 5  # miss, action, action set, group, packet-out
 
 

@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+REMOVED_IDLE = 0  # reason of FLOW_REMOVED: nobody used the flow for its time
+
 
 class DecodeError(ValueError):
     """Bytes that are not what OpenFlow 1.5 says, or (for flows and groups) not what we write."""
@@ -100,7 +102,7 @@ class FlowRemoved(NamedTuple):
     @property
     def unused(self) -> bool:
         """For as long as its idle time, until now."""
-        return self.reason == 0
+        return self.reason == REMOVED_IDLE
 
 
 class BundleReply(NamedTuple):

@@ -6,6 +6,7 @@ Open vSwitch's own. `goto` ends a list and becomes an instruction.
 
 from msgspec import Struct
 
+from pipelines import fields
 from pipelines.addresses import Ip
 from pipelines.fields import Field, Part
 
@@ -152,6 +153,13 @@ def load(field: Field | Part, value: int) -> SetField:
     if value < 0 or value >> field.bits:
         raise ValueError(f"{value:#x} does not fit in {field.name} ({field.bits} bits)")
     return SetField(field, int(value))
+
+
+def given(ip: Ip, port: int) -> tuple[SetField, ...]:
+    """Loads that choose an endpoint, which `fields.chosen` then matches."""
+    if ip.family == 4:
+        return (load(fields.ENDPOINT4, port << 32 | ip.value),)
+    return load(fields.ENDPOINT_PORT, port), load(fields.ENDPOINT_IP6, ip.value)
 
 
 def move(source: Field | Part, target: Field | Part) -> Move:

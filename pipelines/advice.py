@@ -8,10 +8,11 @@ from pipelines.claims import Outcome
 from pipelines.derived import Derived, known_segment
 from pipelines.model import Kind, Node, Pod, Problem, Settings
 from pipelines.mtu import mtu_of_pods
+from pipelines.node_rules import service_ranges
+from pipelines.several import several
 from pipelines.view import Facts
 
 LEAST_IPV6_MTU = 1280  # bytes (RFC 8200)
-SHOWN = 3  # of what there may be many
 
 
 def about_node(key: str, node: Node, facts: Facts) -> Outcome:
@@ -48,8 +49,7 @@ def _astray(key: str, pod: Pod, node: Node, facts: Facts) -> Iterator[Problem]:
         if any(cidr.__contains__(ip) for cidr in node.pod_cidrs) or facts.get(Derived.POD_ADDRESS, str(ip)) != key:
             continue
         own = (
-            _several(str(cidr) for cidr in node.pod_cidrs if cidr.family == ip.family)
-            or f"it has no IPv{ip.family} one"
+            several(str(cidr) for cidr in node.pod_cidrs if cidr.family == ip.family) or f"it has no IPv{ip.family} one"
         )
         home = facts.pod_cidr(ip)
         elsewhere = f", but in {home.cidr} of Node {home.node}" if home else ""
@@ -76,11 +76,11 @@ def _pools(settings: Settings, facts: Facts) -> Iterator[tuple[str, str]]:
         return
     names = facts.all(Derived.SEGMENT)
     for pool in settings.announce:
-        subnets = [name for name in names if known_segment(name) and _subnet(name).family == pool.family]
-        if whose := _around(pool, settings, facts):
+        subnets = [name for name in sorted(names) if known_segment(name) and _subnet(name).family == pool.family]
+        if whose := _around(pool, facts):
             yield "announce", f"{pool} lies in {whose}; name addresses of the nodes' subnet that nobody else hands out"
         elif names and not any(_subnet(name).overlaps(pool) for name in subnets):
-            known = _several(subnets) or "none is known: do Nodes say their addresses with prefix lengths?"
+            known = several(subnets) or "none is known: do Nodes say their addresses with prefix lengths?"
             yield "announce", f"{pool} lies in no subnet of nodes ({known}); nothing in it is announced"
 
 
@@ -89,7 +89,7 @@ def _node_ports(settings: Settings, facts: Facts) -> Iterator[tuple[str, str]]:
     ips = [parse_ip(text) for text in addresses]
     for cidr in settings.node_port_addresses if ips else ():
         if not any(cidr.__contains__(ip) for ip in ips):
-            there = _several(str(ip) for ip in sorted(ips))
+            there = several(str(ip) for ip in sorted(ips))
             yield (
                 "node_port_addresses",
                 f"no Node has an address in {cidr}, so it serves no NodePort; they have {there}",
@@ -98,34 +98,26 @@ def _node_ports(settings: Settings, facts: Facts) -> Iterator[tuple[str, str]]:
 
 def _virtual(settings: Settings, facts: Facts) -> Iterator[tuple[str, str]]:
     for field, ip in (("virtual_ip4", settings.virtual_ip4), ("virtual_ip6", settings.virtual_ip6)):
-        if whose := _taken(ip, settings, facts):
+        if whose := _taken(ip, facts):
             default = getattr(Settings(), field)
             other = "name one that nothing has" + (f", as the default {default}" if ip != default else "")
             yield field, f"{ip} {whose}; {other}"
 
 
-def _taken(ip: Ip, settings: Settings, facts: Facts) -> str:
+def _taken(ip: Ip, facts: Facts) -> str:
     node = facts.get(Derived.NODE_ADDRESS, str(ip))
     if node is not None:
         return f"is an address of Node {node}"
-    if whose := _around(Cidr(ip.family, ip.value, BITS[ip.family]), settings, facts):
+    if whose := _around(Cidr(ip.family, ip.value, BITS[ip.family]), facts):
         return f"lies in {whose}"
     subnets = [name for name in facts.all(Derived.SEGMENT) if known_segment(name) and _subnet(name).__contains__(ip)]
-    return f"lies in {subnets[0]}, a subnet of nodes" if subnets else ""
+    return f"lies in {min(subnets)}, a subnet of nodes" if subnets else ""
 
 
-def _around(cidr: Cidr, settings: Settings, facts: Facts) -> str:
+def _around(cidr: Cidr, facts: Facts) -> str:
     """The service range or podCIDR that a prefix is a part of, "" when there is none."""
-    ranges = [*settings.service_cidrs]
-    for value in facts.all(Kind.SERVICE_CIDR).values():
-        ranges += value.cidrs
-    for one in ranges:
+    for one in service_ranges(facts):
         if one.length <= cidr.length and one.overlaps(cidr):
             return f"the service range {one}"
     home = facts.pod_cidr(cidr.address(0))
     return f"podCIDR {home.cidr} of Node {home.node}" if home and home.cidr.length <= cidr.length else ""
-
-
-def _several(texts: Iterator[str] | list[str]) -> str:
-    listed = list(texts)
-    return ", ".join(listed[:SHOWN]) + (f" and {len(listed) - SHOWN} more" if len(listed) > SHOWN else "")

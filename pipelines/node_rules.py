@@ -54,7 +54,7 @@ def node_claims(key: str, node: Node, facts: Facts) -> Outcome:
 
 def _older_prefix(key: str, node: Node, ip: Ip, facts: Facts) -> str:
     """What takes an address that a node says is its own: a service range, or the podCIDR of a node before it."""
-    found = next((cidr for cidr in _ranges_before(node.created, facts) if cidr.__contains__(ip)), None)
+    found = next((cidr for cidr in service_ranges(facts, node.created) if cidr.__contains__(ip)), None)
     if found is not None:
         return f"the older service range {found}"
     home = facts.pod_cidr(ip)
@@ -65,11 +65,11 @@ def _older_prefix(key: str, node: Node, ip: Ip, facts: Facts) -> str:
     return f"podCIDR {home.cidr} of the older Node {home.node}" if older else ""
 
 
-def _ranges_before(created: str, facts: Facts) -> list[Cidr]:
-    """Service ranges that were there before a node: those of the configuration always, others by age."""
+def service_ranges(facts: Facts, before: str | None = None) -> list[Cidr]:
+    """All, or those that were there before a time of creation: of the configuration always, others by age."""
     ranges = list(facts.settings().service_cidrs)
-    for value in facts.all(Kind.SERVICE_CIDR).values():
-        if value.created < created:
+    for _, value in sorted(facts.all(Kind.SERVICE_CIDR).items()):
+        if before is None or value.created < before:
             ranges += value.cidrs
     return ranges
 
@@ -86,7 +86,7 @@ def pod_cidrs(key: str, settings: Settings, facts: Facts) -> Outcome:
     for cidr, _created, _name in claimed:
         shortest[cidr.family] = min(shortest[cidr.family], cidr.length)
     for cidr, created, name in sorted(claimed, key=lambda claim: (claim[1], claim[2], claim[0])):
-        taken = next((other for other in _ranges_before(created, facts) if other.overlaps(cidr)), None)
+        taken = next((other for other in service_ranges(facts, created) if other.overlaps(cidr)), None)
         if taken is not None:
             reason = f"{cidr} overlaps the older service range {taken}; it is not routed"
             problems.append(Problem(Kind.NODE, name, "spec.podCIDRs", reason))

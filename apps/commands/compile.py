@@ -1,8 +1,8 @@
 """`signalbox compile`: the flows and groups of one node, as ovs-ofctl text, with no switch and no controller."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -13,36 +13,28 @@ from k8s_bridge import manifests
 from pipelines.addresses import Ip, mac_text
 from pipelines.derived import Derived
 
+Value = TypeVar("Value")
 
-class PortType(click.ParamType[tuple[str, offline.Given]]):
-    """`NAME=NUMBER[/MAC]`."""
 
-    name = "port"
+class Parsed(click.ParamType[Value]):
+    """What a function reads that raises ValueError."""
+
+    def __init__(self, name: str, parse: Callable[[str], Value]) -> None:
+        self.name, self._parse = name, parse
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:
-            return offline.parse_port(value)
+            return self._parse(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
 
-class NeighborType(click.ParamType[tuple[Ip, int]]):
-    """`ADDRESS=MAC`."""
-
-    name = "neighbor"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        try:
-            return offline.parse_neighbor(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-
-
+PORT = Parsed("port", offline.parse_port)
 neighbor_option = click.option(
     "--neighbor",
     "neighbors",
     multiple=True,
-    type=NeighborType(),
+    type=Parsed("neighbor", offline.parse_neighbor),
     metavar="ADDRESS=MAC",
     help="The MAC of a router that the Node names, or of another node, as the network would tell it.",
 )
@@ -55,7 +47,7 @@ neighbor_option = click.option(
     "--port",
     "ports",
     multiple=True,
-    type=PortType(),
+    type=PORT,
     metavar="NAME=NUMBER[/MAC]",
     help="A port as the switch has it: LOCAL, gw0, tun0, the name of the uplink or of a pod port, or NAMESPACE/NAME.",
 )
@@ -75,7 +67,7 @@ def compile_(
         chosen = settings.load(config, {"source": str(directory)}).fabric_settings()
         reading = manifests.read(directory)
         compiled = offline.compile_node(reading.values, chosen, node, dict(ports), dict(neighbors))
-    except (settings.ConfigError, offline.UnknownNode, offline.UnknownPort, offline.UnknownNeighbor) as error:
+    except (settings.ConfigError, offline.Unknown) as error:
         raise click.ClickException(str(error)) from error
     say_problems(directory, reading, compiled)
     found = flow_rows.units(compiled.fleet, compiled.scopes)

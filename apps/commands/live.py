@@ -7,6 +7,7 @@ import click
 from apps import flow_rows
 from apps.commands import output as out
 from apps.commands.client import ask, url_option
+from pipelines.several import several
 
 
 @click.command()
@@ -47,9 +48,8 @@ def status(url: str, output: str) -> None:
 def _connected(found: Any) -> str:
     """How many in which state, and which Nodes are without."""
     states = ", ".join(f"{count} {state}" for state, count in found["switches"].items()) or "none connected"
-    names = found["nodes_without_switch"]
-    named = f"{', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''}"
-    return states + (f"; no switch of {named} is connected" if names else "")
+    named = several(found["nodes_without_switch"])
+    return states + (f"; no switch of {named} is connected" if named else "")
 
 
 def traffic(found: Any) -> str:

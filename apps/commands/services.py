@@ -7,6 +7,7 @@ import click
 
 from apps.commands import output as out
 from apps.commands.client import ask, url_option
+from pipelines.several import several
 
 SHOWN = 8  # endpoints of one frontend; more are counted
 
@@ -116,8 +117,7 @@ def _on_node(node: str, rows: list[Any]) -> None:
 
 
 def _several(endpoints: Sequence[Any]) -> str:
-    shown = " ".join(_at(one["address"], one["port"]) for one in endpoints[:SHOWN])
-    return f"{shown} and {len(endpoints) - SHOWN} more" if len(endpoints) > SHOWN else shown
+    return several((_at(one["address"], one["port"]) for one in endpoints), SHOWN, between=" ")
 
 
 def _at(address: str, port: int) -> str:

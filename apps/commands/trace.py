@@ -9,7 +9,7 @@ import msgspec
 
 from apps import offline, packet_words, settings
 from apps.commands import output
-from apps.commands.compile import PortType, neighbor_option, say_problems
+from apps.commands.compile import PORT, neighbor_option, say_problems
 from k8s_bridge import manifests
 from pipelines import fields as f
 from pipelines.addresses import Ip, parse_ip, parse_mac, pod_port_name
@@ -60,7 +60,7 @@ class Node(NamedTuple):
 @click.option("--size", type=click.IntRange(60, 65535), default=100, show_default=True, help="Bytes, with Ethernet.")
 @click.option("--choice", type=click.IntRange(1), default=1, show_default=True, help="Which endpoint a group chooses.")
 @click.option("--reply", is_flag=True, help="The way of the answer as well.")
-@click.option("--port", "ports", multiple=True, type=PortType(), metavar="NAME=NUMBER[/MAC]", help="As for `compile`.")
+@click.option("--port", "ports", multiple=True, type=PORT, metavar="NAME=NUMBER[/MAC]", help="As for `compile`.")
 @neighbor_option
 @click.option("--config", metavar="FILE", type=click.Path(dir_okay=False), help="Settings that change flows.")
 @output.output_option
@@ -84,13 +84,7 @@ def trace(
         asked = msgspec.structs.replace(_entering(node, entry, packet_words.parse(packet)), length=size)
         macs = {field: parse_mac(mac) for field, mac in ((f.ETH_SRC, src_mac), (f.ETH_DST, dst_mac)) if mac}
         asked = asked.having(macs)
-    except (
-        settings.ConfigError,
-        offline.UnknownNode,
-        offline.UnknownPort,
-        offline.UnknownNeighbor,
-        ValueError,
-    ) as error:
+    except (settings.ConfigError, offline.Unknown, ValueError) as error:
         raise click.ClickException(str(error)) from error
     say_problems(directory, reading, compiled)
     outcome = node.switch.receive(asked)

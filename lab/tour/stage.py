@@ -11,6 +11,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from lab.capture import Capture
 from lab.cluster import Lab
 from lab.product import Product
 from lab.traffic import Answer, Probe
@@ -65,10 +66,10 @@ class Stage:
         ):
             output = self.lab.run("a", "ping", "-c3", "-i0.05", "-W5", address).stdout
         expect("3 received" in output, f"not every ping to {address} was answered:\n{output}")
-        echoes = [frame for frame in capture.frames() if _is_echo_request(frame)]
+        echoes = _echo_requests(capture)
         expect(len(echoes) >= 3 or not naked, f"only {len(echoes)} pings to {address} were on n1's uplink")
         return Echoes(
-            len([frame for frame in by_gateway.frames() if _is_echo_request(frame)]),
+            len(_echo_requests(by_gateway)),
             {(frame.src, frame.dst) for frame in echoes},
             {_hop_limit(frame) for frame in echoes},
         )
@@ -118,8 +119,12 @@ def named(objects: Iterable[Any], kind: str, name: str) -> Any:
     return next(one for one in objects if one["kind"] == kind and one["metadata"]["name"] == name)
 
 
-def _is_echo_request(frame: Any) -> bool:
-    return bool((frame.haslayer("ICMP") and frame["ICMP"].type == 8) or frame.haslayer("ICMPv6EchoRequest"))
+def _echo_requests(capture: Capture) -> list[Any]:
+    return [
+        frame
+        for frame in capture.frames()
+        if (frame.haslayer("ICMP") and frame["ICMP"].type == 8) or frame.haslayer("ICMPv6EchoRequest")
+    ]
 
 
 def _hop_limit(frame: Any) -> int:

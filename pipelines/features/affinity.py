@@ -13,7 +13,7 @@ anew in that moment stays as it is, and what was put back is known by its priori
 from typing import NamedTuple
 
 from pipelines import fields as f
-from pipelines.actions import Learn, LearnLoad, LearnMatch, SetField, load
+from pipelines.actions import Learn, LearnLoad, LearnMatch, SetField, given, load
 from pipelines.derived import Derived, ServiceBackends, Target
 from pipelines.feature import Feature
 from pipelines.flow import Flow
@@ -71,11 +71,8 @@ def _cookie(backends: ServiceBackends, target: Target) -> int:
 
 
 def _choice(target: Target) -> tuple[SetField, ...]:
-    """As `_learning` has it learned."""
-    known = load(f.CHOSEN, 1)
-    if target.ip.family == 4:
-        return known, load(f.ENDPOINT4, target.port << 32 | target.ip.value)
-    return known, load(f.ENDPOINT_PORT, target.port), load(f.ENDPOINT_IP6, target.ip.value)
+    """What a learned flow does."""
+    return load(f.CHOSEN, 1), *given(target.ip, target.port)
 
 
 def _learning(backends: ServiceBackends, target: Target, view: FleetView) -> Flow:
@@ -88,13 +85,10 @@ def _learning(backends: ServiceBackends, target: Target, view: FleetView) -> Flo
         LearnMatch(f.IP_SRC[family], f.IP_SRC[family]),
         LearnMatch(f.IP_DST[family], f.IP_DST[family]),
         LearnMatch(port, port),
+        # The endpoint's as the packet has them: they are what this flow matches.
         LearnLoad(f.CHOSEN, 1),
+        *(LearnLoad(one.field, one.field) for one in given(target.ip, target.port)),
     ]
-    if family == 4:
-        specs.append(LearnLoad(f.ENDPOINT4, f.ENDPOINT4))
-    else:
-        specs.append(LearnLoad(f.ENDPOINT_PORT, f.ENDPOINT_PORT))
-        specs.append(LearnLoad(f.ENDPOINT_IP6, f.ENDPOINT_IP6))
     return AFFINITY_LEARN.flow(
         100,
         (

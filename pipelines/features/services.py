@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from pipelines import fields as f
-from pipelines.actions import Controller, Ct, Meter, Move, Nat, SetField, ToGroup, load, move
+from pipelines.actions import Controller, Ct, Meter, Move, Nat, SetField, ToGroup, given, load, move
 from pipelines.addresses import Cidr
 from pipelines.derived import (
     Derived,
@@ -214,15 +214,7 @@ def _buckets(targets: tuple[Target, ...], then: Table) -> Iterator[Bucket]:
         while number in taken:
             number = (number + 1) & 0xFFFFFF
         taken.add(number)
-        yield SERVICE_LB.bucket(number, *_given(target), onwards)
-
-
-def _given(target: Target) -> Iterator[SetField]:
-    if target.ip.family == 4:
-        yield load(f.ENDPOINT4, target.port << 32 | target.ip.value)
-    else:
-        yield load(f.ENDPOINT_PORT, target.port)
-        yield load(f.ENDPOINT_IP6, target.ip.value)
+        yield SERVICE_LB.bucket(number, *given(target.ip, target.port), onwards)
 
 
 _BEFORE_DNAT = (load(f.SERVICE, 1), resubmit(ENDPOINT_PLACE))

@@ -118,6 +118,11 @@ def test_a_pool_that_cannot_be_announced_is_told(pool: str, words: str) -> None:
     assert not words or (found[0].startswith("Settings: announce: ") and words in found[0])
 
 
+def test_what_is_said_of_a_pool_does_not_depend_on_which_node_came_first() -> None:
+    nodes = [node(f"n{number}", (), [f"192.168.{number}.1/24"]) for number in (7, 8, 9)]
+    assert about_settings(*nodes, announce=["10.0.0.0/8"]) == about_settings(*nodes[::-1], announce=["10.0.0.0/8"])
+
+
 def test_a_pool_in_a_configured_service_range_is_told_and_without_nodes_nothing_else_is() -> None:
     (line,) = about_settings(operator(), announce=["10.97.1.0/24", "10.9.0.0/24"], service_cidrs=["10.97.0.0/16"])
     assert "10.97.1.0/24 lies in the service range 10.97.0.0/16" in line
