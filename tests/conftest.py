@@ -38,6 +38,17 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     return report
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """A second try hides nothing: why the first one failed."""
+    for report in terminalreporter.stats.get("rerun", ()):
+        terminalreporter.write_line(f"FIRST TRY {report.nodeid} in {report.when}: {_crash(report)}")
+
+
+def _crash(report: pytest.TestReport) -> str:
+    crash = getattr(report.longrepr, "reprcrash", None)
+    return f"{crash.path}:{crash.lineno}: {crash.message}" if crash else str(report.longrepr)
+
+
 @pytest.fixture(scope="module")
 def own_time() -> Iterator[None]:
     """For tests of switches that are all in this process: see tests/controller/clock.py."""

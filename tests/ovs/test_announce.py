@@ -9,10 +9,11 @@ import pytest
 from scapy.layers.inet6 import ICMPv6ND_NA, ICMPv6ND_NS, ICMPv6NDOptDstLLAddr, IPv6
 from scapy.layers.l2 import ARP, Ether
 
+from lab.traffic import Probe
 from tests.ovs.asking import gone, names, probes
-from tests.ovs.cluster import Cluster
+from tests.ovs.cluster import Cluster, spread
 from tests.ovs.objects import Object
-from tests.ovs.world import FAMILIES, NODES, OUTSIDE_MAC, SEGMENTS, Service, both, router
+from tests.ovs.world import FAMILIES, NODES, OUTSIDE_MAC, PLACES, SEGMENTS, Service, both, router
 
 pytestmark = pytest.mark.ovs
 
@@ -210,13 +211,25 @@ def test_an_address_that_a_station_has_is_not_announced_until_it_is_free(cluster
 
 
 def test_the_routers_address_is_the_routers(cluster: Cluster) -> None:
-    """Heard by the flows that watch for next hops, which come first."""
-    greedy = Balanced("greedy", 1, both("g"), (6,))
-    assert greedy.addresses[6] == router(0, 6)
+    """Pods reach the world through it, and nobody answers for it, whatever a service says."""
+    greedy = Balanced("greedy", 1, both("g"))
+    assert greedy.addresses == {family: router(0, family) for family in FAMILIES}
     cluster.put(*greedy.objects())
-    cluster.wait(lambda: states(cluster, greedy) == {"conflict"}, "the router to be heard")
+    for row in rows(cluster, greedy).values():
+        assert (row["state"], row["announcement"]) == ("not served", None)
+        assert "is a router of Node n" in row["reason"]
+    with cluster.lab.capture("outside", "eth0", "arp or icmp6") as capture:
+        forget(cluster)
+        for address in greedy.addresses.values():
+            cluster.lab.run("outside", "ping", "-c", "2", "-W", "5", address)
+        for client in ("a", "n1"):
+            asked = [Probe("tcp", address, 8080, timeout=10) for address in PLACES["remote"].addresses.values()]
+            assert spread(cluster.lab.probe(client, asked)) == {"remote"}, client
+    for address in greedy.addresses.values():
+        speakers = {mac for mac, _ in said(capture.frames(), address)}
+        assert speakers
+        assert not speakers & set(NODE_OF)
     gone(cluster, "greedy")
-    cluster.ready()
 
 
 def test_a_restart_of_the_controller_is_not_noticed(cluster: Cluster, service: Balanced) -> None:
