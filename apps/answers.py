@@ -125,7 +125,8 @@ def without_switch(fabric: Any, sessions: Iterable[Any]) -> list[str]:
 def not_ready(fabric: Any, *, switches_too: bool) -> list[str]:
     """Why not; empty when ready. Never while something cannot be said that concerns every switch.
 
-    `switches_too`: every connected switch that a Node names has to be READY, and nothing be left out of its flows.
+    `switches_too`: every connected switch that a Node names has to be READY and have the ports it needs, and nothing
+    be left out of its flows.
     """
     reasons: list[str] = list(fabric.not_ready())
     left_out = [(one.whole, f"{one.step} {one.key}".rstrip() + f": {one.error}") for one in fabric.compiler.faults()]
@@ -136,6 +137,7 @@ def not_ready(fabric: Any, *, switches_too: bool) -> list[str]:
         if objects:
             reasons.append(f"a fault of Signalbox leaves objects out: {several(objects, between='; ')}")
         reasons += _switches_not_ready(fabric, fabric.switches.sessions())
+        reasons += [f"Node {one.key}: {one.field}: {one.reason}" for one in fabric.wrong_ports()]
     return reasons
 
 

@@ -172,6 +172,10 @@ class Fabric(app_manager.RyuApp):
             return ["the cluster source is not in sync yet"]
         return ["no switch is written to" if self.compilations else "the first compilation is not done"]
 
+    def wrong_ports(self) -> list[Problem]:
+        """What connected switches lack, or have another instead."""
+        return [*node_rows.wrong_ports(self.compiler.facts, self.switches.sessions(), self.switches.is_device)]
+
     def _left_out(self) -> bool:
         """Whether flows may be missing only because of a fault here: then no switch loses what it is found to hold."""
         return bool(self._failure or self.compiler.faults() or self.fleet.errors)
@@ -265,8 +269,7 @@ class Fabric(app_manager.RyuApp):
 
     def _observed_problems(self) -> list[Problem]:
         """What is wrong with objects, though they do not say so themselves."""
-        ports = node_rows.wrong_ports(self.compiler.facts, self.switches.sessions(), self.switches.is_device)
-        return [*self.neighbors.problems(), *self.announcer.problems(), *ports]
+        return [*self.neighbors.problems(), *self.announcer.problems(), *self.wrong_ports()]
 
     def _tell_problems(self) -> None:
         """In the log, as the source does for what single objects say; what is there at the start as well."""

@@ -185,35 +185,41 @@ def _pods_by_node(facts: Facts, pause: Pause) -> dict[str, list[LocalPod]]:
 
 def ways(value: Node, facts: Facts, pause: Pause = no_pause) -> Iterator[Row]:
     """By which way pods of a node reach every other node's pods, for each family: "direct" by its MAC, "router",
-    "tunnel", or "gateway" (gw0 and the host's routing) with the reason why no better one is known. A way
+    "tunnel", or "gateway" (gw0 and the host's routing) with the reason why no better one is known. A tunnel
     that lacks its port says so.
     """
     aside = facts.aside()
     views = [SegmentView(aside, Scope(ScopeKind.SEGMENT, name)) for name in segments_of(value)]
     ports = facts.peek(Kind.PORT)
-    without = {name for name in (value.uplink, "tun0") if name and port_key(value.name, name) not in ports}
+    lacking = {
+        name: f"no port {name} of its switch is known"
+        for name in (value.uplink, "tun0")
+        if name and port_key(value.name, name) not in ports
+    }
+    no_tunnel = lacking.get("tun0", "")
+    no_uplink = lacking.get(value.uplink, "") if value.uplink else "no uplink is named"
     for name, network in sorted(facts.peek(Derived.NODE_NETWORK).items()):
         pause()
         if name == value.name:
             continue
         for view in views:
             if any(one.family == view.family for one in (*network.cidrs, *network.addresses)):
-                yield {"node": name, "family": view.family} | _way(value, network, view, facts, without)
+                yield {"node": name, "family": view.family} | _way(value, network, view, facts, no_uplink, no_tunnel)
 
 
-def _way(value: Node, network: NodeNetwork, view: SegmentView, facts: Facts, without: Iterable[str]) -> Row:
-    """`without`: those of uplink and tunnel that the node's switch has not told of."""
-    lacking = {name: f"no port {name} of its switch is known" for name in without}
-    no_uplink = lacking.get(value.uplink or "", "")
+def _way(value: Node, network: NodeNetwork, view: SegmentView, facts: Facts, no_uplink: str, no_tunnel: str) -> Row:
+    """`no_uplink`, `no_tunnel`: why the node's switch has none; empty when it has."""
     if view.by_tunnel(network):
-        return _row(BY_TUNNEL, network.addresses[0], reason=lacking.get("tun0", no_uplink))
+        return _row(BY_TUNNEL, network.addresses[0], reason=no_tunnel)
     way = view.way(network)
+    if no_uplink:
+        return _row(Way.GATEWAY.value, reason=no_uplink)
     if way is Way.DIRECT and network.mac:
-        return _row(way.value, mac=network.mac.mac, reason=no_uplink)
+        return _row(way.value, mac=network.mac.mac)
     if way is Way.ROUTER:
         router: Router | None = facts.peek(Derived.ROUTER).get(f"{value.name} {view.family}")
         if router is not None and router.mac:
-            return _row(way.value, router.ip, router.mac.mac, no_uplink)
+            return _row(way.value, router.ip, router.mac.mac)
         why = "no next hop is named" if router is None else f"the MAC of {router.ip} is not known"
         return _row(Way.GATEWAY.value, reason=why)
     return _row(Way.GATEWAY.value, reason="the MAC of its uplink is not known")

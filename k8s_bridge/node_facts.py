@@ -123,13 +123,13 @@ def datapath_id(findings: Findings, notes: shapes.Annotations) -> int | None:
 
 
 def uplink(findings: Findings, notes: shapes.Annotations, *, required: bool) -> str | None:
-    """`required`: the node names its switch, which can reach nobody without an uplink."""
+    """`required`: the node names its switch, which sends nothing itself without an uplink."""
     field = annotation(shapes.ANNOTATION_UPLINK)
     before = len(findings.problems)
     text = findings.text(field, notes.uplink)
     if text is None:
         if required and len(findings.problems) == before:
-            findings.add(field, "required: without the name of its uplink this node's switch reaches no other node")
+            findings.add(field, "required: without it the node's pods reach others by gw0 and their host only")
         return None
     if _PORT_NAME.fullmatch(text) is None:
         findings.add(field, f"{text!r} is not the name of a port (1 to 15 characters, no space, no '/')")

@@ -29,13 +29,15 @@ def node_egress(network: NodeNetwork, view: NodeView) -> Unit:
     """Routed packets, by class."""
     del network
     gateway, uplink, local = view.gateway, view.uplink, view.local
-    flows: list[Flow] = []  # a port that is missing takes its own classes away, no others
+    flows: list[Flow] = []  # a port that is missing takes its own classes away, no others; gw0 stands in for the uplink
     if gateway:
         flows += _by(EGRESS, f.EGRESS.eq(Egress.POD), (f.IP4, f.IP6), load(f.ETH_SRC, gateway.mac))
         flows += _plain(Egress.GATEWAY, load(f.ETH_DST, gateway.mac), load(f.OUT_PORT, gateway.number))
     if uplink:
         to = load(f.ETH_SRC, uplink.mac), load(f.OUT_PORT, uplink.number)
         flows += _by(EGRESS, f.EGRESS.eq(Egress.UPLINK), (f.IP4, f.IP6), *to)
+    elif gateway:
+        flows.append(_by_host((f.EGRESS.eq(Egress.UPLINK),), gateway))
     if local:
         flows += _plain(Egress.LOCAL, load(f.ETH_DST, local.mac), load(f.OUT_PORT, LOCAL_IN_REGISTER))
     return unit(flows)

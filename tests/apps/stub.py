@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from apps import node_rows
 from apps.settings import Config
 from controller.connection import ConnectionLost
 from controller.fleet import Fleet
@@ -132,6 +133,11 @@ class StubFabric:
 
     def problems(self) -> list[Problem]:
         return self.compiler.problems()
+
+    def wrong_ports(self) -> list[Problem]:
+        """Of n1 only, the one node whose ports are known."""
+        rows = [row for row in self.switches.rows if row.node == "n1"]
+        return [*node_rows.wrong_ports(self.compiler.facts, rows, lambda dpid, port: False)]
 
     def confirm(self) -> None:
         self.confirmed += 1

@@ -108,7 +108,8 @@ def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
 
 def switch() -> Fake:
     pod = FakePort(10, pod_port_name("default", "a"), 0x0A580A0A010A)
-    return Fake(1, (FakePort(1, "eth1", 0xAA0000000001), FakePort(2, "gw0", 0x0A580A0A0101), pod))
+    uplink, local = FakePort(1, "eth1", 0xAA0000000001), FakePort(0xFFFFFFFE, "br0", 0xAA0000000001)
+    return Fake(1, (uplink, FakePort(2, "gw0", 0x0A580A0A0101), local, pod))
 
 
 def plug(made: Any, fake: Fake) -> None:

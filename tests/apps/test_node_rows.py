@@ -182,13 +182,17 @@ def test_a_tunnel_leads_to_the_peers_first_address(mode: TrafficMode, near: str)
     assert nodes(fabric)["n1"]["ports"]["tunnel"]["number"] == 3
 
 
-def test_a_way_by_an_uplink_that_the_switch_lacks_says_so() -> None:
+@pytest.mark.parametrize(
+    ("uplink", "reason"), [("eth9", "no port eth9 of its switch is known"), (None, "no uplink is named")]
+)
+def test_without_an_uplink_the_host_is_the_way(uplink: str | None, reason: str) -> None:
     fabric = StubFabric()
     fabric.compiler.run([neighbor("n1", "fe:00:00:00:77:01", ROUTER)])
     assert {ways(fabric)[peer, 4]["reason"] for peer in ("n2", "n3")} == {""}
     value: Node = fabric.compiler.facts.peek(Kind.NODE)["n1"]
-    fabric.compiler.run([Change(Kind.NODE, "n1", replace(value, uplink="eth9"))])
-    assert {ways(fabric)[peer, 4]["reason"] for peer in ("n2", "n3")} == {"no port eth9 of its switch is known"}
+    fabric.compiler.run([Change(Kind.NODE, "n1", replace(value, uplink=uplink))])
+    found = [ways(fabric)[peer, 4] for peer in ("n2", "n3")]
+    assert {(row["way"], row["reason"]) for row in found} == {("gateway", reason)}
 
 
 @pytest.mark.parametrize(("state", "counts"), [(State.READY, True), (State.OBSERVING, True), (State.READING, False)])

@@ -19,8 +19,9 @@ OTHERS = (
     node("n2", ("10.10.2.0/24",), ("192.168.77.102/24",), mac="aa:00:00:00:00:02"),
     pod("a", "n1", "10.10.1.10"),
 )
-# What is for a router whose MAC is not known leaves by gw0, or, when the host has sent it, by the uplink.
-NEEDED = {"eth1": {Egress.UPLINK}, "gw0": {Egress.GATEWAY, Egress.POD}, "LOCAL": {Egress.LOCAL}}
+# What is for a router whose MAC is not known leaves by gw0, or, when the host has sent it, by the uplink. Without the
+# uplink the host sends on what would leave by it.
+NEEDED = {"eth1": set[Egress](), "gw0": {Egress.GATEWAY, Egress.POD}, "LOCAL": {Egress.LOCAL}}
 
 
 def ways_out(compiler: Compiler) -> set[Egress]:

@@ -229,7 +229,7 @@ def test_a_gateway_outside_the_nodes_subnet_is_kept_and_reported(addresses, gate
 def test_a_node_that_names_its_switch_has_to_name_its_uplink_too():
     value = node(**{"signalbox.dev/datapath-id": "00000000000000a1"})
     assert fields(value) == ["metadata.annotations[signalbox.dev/uplink]"]
-    assert "reaches no other node" in value.problems[0].reason
+    assert "by gw0 and their host only" in value.problems[0].reason
     assert node().problems == ()
     wrong = node(**{"signalbox.dev/datapath-id": "00000000000000a1", "signalbox.dev/uplink": 5})
     assert len(wrong.problems) == 1, "one thing is said once"

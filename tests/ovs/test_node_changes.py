@@ -128,6 +128,29 @@ def test_node_made_again_with_another_pod_cidr_leaves_nothing_of_the_old(cluster
     cluster.check_paths()
 
 
+@pytest.mark.parametrize("name", ["eth9", None])
+def test_node_whose_uplink_is_misspelt_reaches_others_by_its_host(cluster: Cluster, name: str | None) -> None:
+    """It is not ready and says why; its pods lose nobody, whatever way their packets would have taken."""
+    node = world.node_object("n1")
+    del node["metadata"]["annotations"]["signalbox.dev/uplink"]
+    if name:
+        node["metadata"]["annotations"]["signalbox.dev/uplink"] = name
+    cluster.put(node)
+    why = {"eth9": ["Node n1: port eth9: its switch has no port of this name"], None: []}[name]
+    assert cluster.product.get("/v1/status")["not_ready"] == why
+    places = {peer: world.PLACES[peer].addresses.values() for peer in ("a", "c", "d", "g", "n2", "n3", "remote")}
+    for client, peers in (("a", places), ("c", ("a",)), ("d", ("a",)), ("n2", ("a",)), ("n1", ("c", "d", "n2"))):
+        for peer in peers:
+            if peer != client:
+                asked = [Probe(p, ip, PORTS[p].target, timeout=10) for p in PROTOCOLS for ip in places[peer]]
+                assert spread(cluster.lab.probe(client, asked)) == {peer}, (client, peer)
+    for service in ("only-b", "only-e", "only-g", "host-3"):
+        (answering,) = SERVICES[service].endpoints["tcp"]
+        assert names(cluster, "a", list(SERVICES[service].addresses.values()), times=2) == {answering}
+    cluster.put(world.node_object("n1"))
+    assert cluster.product.get("/v1/status")["ready"]
+
+
 MOVES = (("192.168.77.102", "192.168.77.112", 24), ("fd00:77::102", "fd00:77::112", 64))
 
 
