@@ -106,7 +106,8 @@ def frontend(
     if holder is None:
         state, reason = "not served", next((row["reason"] for row in wrong if str(front.ip) in row["reason"]), "")
     elif holder.service != key:
-        state, reason = "conflict", f"it belongs to the older Service {holder.service}"
+        told = (row["reason"] for row in wrong if front.said in row["reason"])
+        state, reason = "conflict", next(told, f"it belongs to Service {holder.service}")
     elif not backends.targets:
         state, reason = "no endpoints", "new connections are refused"
     else:

@@ -5,7 +5,7 @@ from functools import lru_cache
 
 from pipelines.addresses import BITS, Cidr, Ip, parse_cidr, parse_ip
 from pipelines.claims import Outcome
-from pipelines.derived import Derived, known_segment
+from pipelines.derived import Derived, Target, known_segment, node_port_key
 from pipelines.model import Kind, Node, Pod, Problem, Settings
 from pipelines.mtu import mtu_of_pods
 from pipelines.node_rules import service_ranges
@@ -55,6 +55,24 @@ def _astray(key: str, pod: Pod, node: Node, facts: Facts) -> Iterator[Problem]:
         elsewhere = f", but in {home.cidr} of Node {home.node}" if home else ""
         reason = f"{ip} lies in no podCIDR of its Node {pod.node} ({own}){elsewhere}; only pods of that node reach it"
         yield Problem(Kind.POD, key, "status.podIPs", reason)
+
+
+# --- services -----------------------------------------------------------------------------------------------
+
+
+def about_host_endpoint(key: str, target: Target, facts: Facts) -> Outcome:
+    """A NodePort takes what is for a process of a node that listens at its number, as it does with kube-proxy."""
+    del key
+    ip, port, protocol = target
+    wanted = facts.settings().node_port_addresses
+    front = facts.get(Derived.FRONTEND, node_port_key(ip.family, protocol, port))
+    if front is None or (wanted and not any(cidr.__contains__(ip) for cidr in wanted)):
+        return Outcome()
+    if Target(ip, port, protocol) in facts.get(Derived.SERVICE_PORT, front.backends).targets:
+        return Outcome()  # one of its own
+    node = facts.get(Derived.NODE_ADDRESS, str(ip))
+    reason = f"{front.said} takes what is for {ip} port {port}/{protocol}, where an endpoint on Node {node} listens"
+    return Outcome((), [Problem(Kind.SERVICE, front.service, "spec.ports[].nodePort", reason)])
 
 
 # --- settings -----------------------------------------------------------------------------------------------

@@ -134,7 +134,7 @@ class Frontend(Struct, frozen=True, gc=False):
     @property
     def key(self) -> str:
         if self.entrance is Entrance.NODE_PORT:
-            return f"{Entrance.NODE_PORT} IPv{self.ip.family} {self.protocol} {self.port}"
+            return node_port_key(self.ip.family, self.protocol, self.port)
         return tuple_key(self.ip, self.protocol, self.port)
 
     @property
@@ -143,6 +143,10 @@ class Frontend(Struct, frozen=True, gc=False):
         if self.entrance is Entrance.NODE_PORT:
             return f"{self.entrance} {self.port}/{self.protocol} of IPv{self.ip.family}"
         return f"{self.entrance} {self.ip} port {self.port}/{self.protocol}"
+
+
+def node_port_key(family: int, protocol: Protocol, port: int) -> str:
+    return f"{Entrance.NODE_PORT} IPv{family} {protocol} {port}"
 
 
 class ServiceBackends(Struct, frozen=True, gc=False):

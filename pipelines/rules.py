@@ -21,6 +21,7 @@ RULES = (
     Rule("backends", Kind.ENDPOINT_SLICE, service_rules.backends),
     Rule("services", Kind.SERVICE, service_rules.services),
     Rule("node frontends", Kind.SERVICE, service_rules.node_frontends),
+    Rule("service advice", Derived.HOST_ENDPOINT, advice.about_host_endpoint),
     Rule("service ranges", Kind.SERVICE_CIDR, service_rules.service_ranges),
     Rule("configured ranges", Kind.SETTINGS, service_rules.service_ranges),
     Rule("lone addresses", Derived.FRONTEND, service_rules.lone_addresses),

@@ -58,19 +58,23 @@ def _backend(one: Endpoint, port: int) -> Backend:
 def services(key: str, service: Service, facts: Facts) -> Outcome:
     """The addresses of a service, the endpoints of its ports, and the choices among them by policies and hints.
 
-    Host traffic is tracked with endpoints outside the pod network, which a host may reach as a service and directly.
+    A ClusterIP, which the cluster gave out, comes before what a service says of itself, however old. Host traffic is
+    tracked with endpoints outside the pod network, which a host may reach as a service and directly.
     """
     claims: list[Claim] = []
     problems: list[Problem] = []
-    rank = (service.created, key)
     for family, addresses in _addresses(service, facts.settings()).items():
         own = [at for at in addresses if _may_have(key, at, facts, problems)]
         for port in service.ports:
             if wanted := tuple(_frontends(key, port, family, addresses)):
                 claims += _choices(wanted[0].backends, service, port, wanted, facts, problems)
                 fronts = wanted if len(own) == len(addresses) else _frontends(key, port, family, own)
-                claims += [Claim(Derived.FRONTEND, front.key, front, rank) for front in fronts]
+                claims += [Claim(Derived.FRONTEND, front.key, front, _rank(key, service, front)) for front in fronts]
     return Outcome(claims, problems)
+
+
+def _rank(key: str, service: Service, front: Frontend) -> tuple[str, ...]:
+    return ("given" if front.entrance is Entrance.CLUSTER_IP else "said", service.created, key)
 
 
 def _choices(
@@ -166,7 +170,7 @@ def node_frontends(key: str, service: Service, facts: Facts) -> Outcome:
         for port in service.ports:
             for front in _frontends(key, port, family, shared):
                 if facts.get(Derived.ENDPOINT, front.key) is None:
-                    claims.append(Claim(Derived.FRONTEND, front.key, front, (service.created, key)))
+                    claims.append(Claim(Derived.FRONTEND, front.key, front, _rank(key, service, front)))
                 else:
                     node = facts.get(Derived.NODE_ADDRESS, str(front.ip))
                     reason = f"{front.said} is an endpoint on Node {node}"

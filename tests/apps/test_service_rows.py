@@ -135,7 +135,7 @@ def test_of_two_services_with_one_address_the_younger_is_told() -> None:
     assert thief["state"] == "conflict"
     lost = fronts(thief)["ClusterIP"]
     assert (lost["state"], lost["holder"]) == ("conflict", "default/web")
-    assert lost["reason"] == "it belongs to the older Service default/web"
+    assert lost["reason"].endswith("belongs to the older Service default/web; ignored here")
     assert fronts(thief)["NodePort"]["state"] == "served", "it keeps what nobody else wants"
     reason = "ClusterIP 10.96.0.80 port 80/TCP belongs to the older Service default/web; ignored here"
     assert thief["problems"] == [{"field": "spec.ports", "reason": reason}]

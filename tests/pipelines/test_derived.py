@@ -7,7 +7,7 @@ import pytest
 from pipelines.addresses import parse_cidr, parse_ip, parse_mac
 from pipelines.compiler import Compiler
 from pipelines.derived import Derived, service_port_key
-from pipelines.model import Change, Endpoint, Invalid, Kind, MacSource, Problem, Protocol
+from pipelines.model import Change, Endpoint, Invalid, Kind, MacSource, Problem, Protocol, Service, ServicePort
 from pipelines.tables import ARP, ROUTE
 from tests.pipelines.objects import (
     compiled,
@@ -263,6 +263,33 @@ def test_a_cluster_ip_and_port_belong_to_the_oldest_service_whatever_the_order()
         assert owners == {"10.96.0.10 TCP 80": "default/old", "10.96.0.10 TCP 81": "default/a-young"}
         assert len(reasons(compiler)) == 1
         assert "Service default/a-young: spec.ports" in reasons(compiler)[0]
+
+
+def test_a_cluster_ip_comes_before_an_external_ip_however_old() -> None:
+    old = service("old", ["10.96.0.9"], ("", "TCP", 80), created="2024-01-01", external_ips=ips("10.96.0.10"))
+    young = service("young", ["10.96.0.10"], ("", "TCP", 80), created="2024-01-02")
+    for compiler in in_every_order(old, young):
+        assert compiler.facts.peek(Derived.FRONTEND)["10.96.0.10 TCP 80"].service == "default/young"
+        said = "external IP 10.96.0.10 port 80/TCP belongs to Service default/young; ignored here"
+        assert reasons(compiler) == [f"Service default/old: spec.externalIPs: {said}"]
+
+
+def test_a_node_port_that_takes_what_is_for_an_endpoint_of_a_host_is_told() -> None:
+    host = node("n1", ("10.10.1.0/24",), ("192.168.77.101/24",), datapath_id=1)
+    web = service("web", ["10.96.0.10"], ("", "TCP", 80))
+    at_host = slice_("web", "web", ["192.168.77.101"], ("", "TCP", 8080))
+    ports = (ServicePort("", Protocol.TCP, 80, node_port=8080),)
+    greedy = Change(
+        Kind.SERVICE, "default/greedy", Service("default", "greedy", cluster_ips=ips("10.96.0.11"), ports=ports)
+    )
+    takes = "NodePort 8080/TCP of IPv4 takes what is for 192.168.77.101 port 8080/TCP"
+    reason = f"{takes}, where an endpoint on Node n1 listens"
+    for compiler in in_every_order(host, web, at_host, greedy):
+        assert reasons(compiler) == [f"Service default/greedy: spec.ports[].nodePort: {reason}"]
+        compiler.run([operator(node_port_addresses=(parse_cidr("192.168.88.0/24"),))])
+        assert not [one for one in reasons(compiler) if "greedy" in one]
+    own = slice_("own", "greedy", ["192.168.77.101"], ("", "TCP", 8080))
+    assert reasons(compiled(host, web, at_host, greedy, own)) == [], "its own endpoint, asked directly"
 
 
 def test_endpoints_above_the_cap_are_left_out_lowest_address_first_whatever_the_order() -> None:
