@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from functools import lru_cache
 
+from pipelines import node_rules
 from pipelines.addresses import BITS, Cidr, Ip, parse_cidr, parse_ip
 from pipelines.claims import Outcome
 from pipelines.derived import Derived, Target, known_segment, node_port_key
-from pipelines.model import Kind, Node, Pod, Problem, Settings
+from pipelines.model import EndpointSlice, Kind, Node, Pod, Problem, Settings
 from pipelines.mtu import mtu_of_pods
-from pipelines.node_rules import service_ranges
 from pipelines.several import several
 from pipelines.view import Facts
 
@@ -58,6 +58,24 @@ def _astray(key: str, pod: Pod, node: Node, facts: Facts) -> Iterator[Problem]:
 
 
 # --- services -----------------------------------------------------------------------------------------------
+
+
+def about_endpoints(key: str, slice_: EndpointSlice, facts: Facts) -> Outcome:
+    """Addresses at which nothing can listen. A packet is translated once, so what is a service's is no endpoint."""
+    ranges = node_rules.service_ranges(facts)
+    problems = []
+    for ip in sorted({endpoint.ip for endpoint in slice_.endpoints}):
+        whose = next((f"in the service range {cidr}" for cidr in ranges if cidr.__contains__(ip)), "")
+        if whose := whose or _own_of_pods(ip, facts):
+            problems.append(
+                Problem(Kind.ENDPOINT_SLICE, key, "endpoints", f"{ip} is {whose}; no connection gets there")
+            )
+    return Outcome((), problems)
+
+
+def _own_of_pods(ip: Ip, facts: Facts) -> str:
+    home = facts.pod_cidr(ip)
+    return f"the SNAT address of podCIDR {home.cidr}" if home and ip == home.cidr.address(2) else ""
 
 
 def about_host_endpoint(key: str, target: Target, facts: Facts) -> Outcome:
@@ -134,7 +152,7 @@ def _taken(ip: Ip, facts: Facts) -> str:
 
 def _around(cidr: Cidr, facts: Facts) -> str:
     """The service range or podCIDR that a prefix is a part of, "" when there is none."""
-    for one in service_ranges(facts):
+    for one in node_rules.service_ranges(facts):
         if one.length <= cidr.length and one.overlaps(cidr):
             return f"the service range {one}"
     home = facts.pod_cidr(cidr.address(0))

@@ -2,15 +2,8 @@
 
 from pipelines.addresses import Ip, pod_mac, pod_port_name
 from pipelines.claims import Claim, Outcome
-from pipelines.derived import (
-    Derived,
-    LocalPod,
-)
-from pipelines.model import (
-    Kind,
-    Pod,
-    Problem,
-)
+from pipelines.derived import Derived, LocalPod
+from pipelines.model import Kind, Pod, Problem
 from pipelines.view import Facts
 
 

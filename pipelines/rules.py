@@ -19,6 +19,7 @@ RULES = (
     Rule("pods", Kind.POD, pod_rules.local_pods),
     Rule("pod advice", Kind.POD, advice.about_pod),
     Rule("backends", Kind.ENDPOINT_SLICE, service_rules.backends),
+    Rule("endpoint advice", Kind.ENDPOINT_SLICE, advice.about_endpoints),
     Rule("services", Kind.SERVICE, service_rules.services),
     Rule("node frontends", Kind.SERVICE, service_rules.node_frontends),
     Rule("service advice", Derived.HOST_ENDPOINT, advice.about_host_endpoint),

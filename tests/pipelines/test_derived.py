@@ -292,6 +292,17 @@ def test_a_node_port_that_takes_what_is_for_an_endpoint_of_a_host_is_told() -> N
     assert reasons(compiled(host, web, at_host, greedy, own)) == [], "its own endpoint, asked directly"
 
 
+@pytest.mark.parametrize(
+    ("ip", "whose"),
+    [("10.96.0.11", "in the service range 10.96.0.0/16"), ("10.10.1.2", "the SNAT address of podCIDR 10.10.1.0/24")],
+)
+def test_an_endpoint_where_nothing_can_listen_is_told(ip: str, whose: str) -> None:
+    others = service_cidr("10.96.0.0/16"), node("n1", ("10.10.1.0/24",), ("192.168.77.101/24",), datapath_id=1)
+    wrong = slice_("web", "web", ["10.10.1.10", ip], ("", "TCP", 8080))
+    for compiler in in_every_order(*others, wrong, service("web", ["10.96.0.10"], ("", "TCP", 80))):
+        assert reasons(compiler) == [f"EndpointSlice default/web: endpoints: {ip} is {whose}; no connection gets there"]
+
+
 def test_endpoints_above_the_cap_are_left_out_lowest_address_first_whatever_the_order() -> None:
     settings = operator(endpoints_per_service_port=2)
     web = service("web", ["10.96.0.10"], ("", "TCP", 80))
