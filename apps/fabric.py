@@ -24,6 +24,7 @@ from apps.announcer import Announcer
 from apps.neighbors import Neighbors
 from apps.ports import local_named
 from apps.presence import Presence
+from apps.tunnel_ends import TunnelEnds
 from apps.tunnel_limit import tunnel_limit
 from controller.fleet import Fleet
 from controller.hub import Bell, Gate, Slices
@@ -73,6 +74,7 @@ class Fabric(app_manager.RyuApp):
         self.neighbors = Neighbors(self.compiler.facts, self.compiler.units, self.apply)
         self.announcer = Announcer(self.compiler.facts, self.apply)
         self.presence = Presence(self.compiler.facts, self.apply)
+        self.tunnel_ends = TunnelEnds(self.compiler.facts)
         self.affinity = LongAffinity(self.compiler.facts)
         self.too_big = TooBig(partial(tunnel_limit, self.compiler.facts))
         answering: dict[str, Callable[[Session, PacketIn], None]] = {
@@ -112,6 +114,7 @@ class Fabric(app_manager.RyuApp):
         hub.spawn(self.neighbors.run)
         hub.spawn(self.announcer.run)
         hub.spawn(self.presence.run)
+        hub.spawn(self.tunnel_ends.run)
         hub.spawn(self._tell_problems)
         self.listener.start()
         LOG.info("switches may connect to %s:%d; cluster from %s", *self.listener.address, self.config.source)
@@ -152,7 +155,7 @@ class Fabric(app_manager.RyuApp):
         self.announcer.heard(session, packet)
 
     def _session_changed(self, session: Session) -> None:
-        for follower in (self.neighbors, self.announcer, self.presence):
+        for follower in (self.neighbors, self.announcer, self.presence, self.tunnel_ends):
             follower.session_changed(session)
 
     # --- what inspection asks ------------------------------------------------------------------------------
@@ -234,7 +237,7 @@ class Fabric(app_manager.RyuApp):
             except StopIteration as end:
                 revision = end.value
             self.fleet.publish(revision, NUMBERS)
-            for follower in (self.neighbors, self.announcer, self.presence, self.affinity):
+            for follower in (self.neighbors, self.announcer, self.presence, self.tunnel_ends, self.affinity):
                 follower.follow(revision)
             self.compile_seconds = perf_counter() - began
             self.compilations += 1

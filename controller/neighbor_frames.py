@@ -66,6 +66,14 @@ def announcement(mac: int, ip: Ip) -> bytes:
     return _nd(mac, ip.value, _ALL_NODES, ADVERTISEMENT, OVERRIDE, ip, TARGET_MAC)
 
 
+def unasked_answer(mac: int, ip: Ip) -> bytes:
+    """The same as an answer that nobody has asked for: what only listens to answers, as Open vSwitch 3.1, hears it."""
+    if ip.family == 6:
+        return announcement(mac, ip)
+    head = _ETHERNET.pack(_mac(BROADCAST), _mac(mac), ARP_TYPE)
+    return head + _ARP.pack(*_ARP_HEAD, _REPLY, _mac(mac), ip.value, _mac(mac), ip.value)
+
+
 def _arp_request(source: Ip, source_mac: int, asked: Ip, known_mac: int | None) -> bytes:
     head = _ETHERNET.pack(_mac(BROADCAST if known_mac is None else known_mac), _mac(source_mac), ARP_TYPE)
     return head + _ARP.pack(*_ARP_HEAD, _REQUEST, _mac(source_mac), source.value, bytes(6), asked.value)
