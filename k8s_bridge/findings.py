@@ -4,8 +4,9 @@ A check returns the value, or None after noting a problem under a dotted field n
 """
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
+from k8s_bridge.wrong_types import TEXT, Refused, must_be
 from pipelines.addresses import Cidr, Ip, parse_cidr, parse_ip
 from pipelines.model import Problem, Protocol
 
@@ -30,6 +31,7 @@ LONGEST_REASON = 300  # characters, of which a value may be all
 
 LEAST_MTU, LARGEST_MTU = {4: 576, 6: 1280}, 65535  # bytes, by family
 
+_CUT = re.compile(r"[.\[]")  # where a field lies in another
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 NAME_RULE = "is not a Kubernetes name (lower-case letters, digits, '-' and '.', at most 253)"
 
@@ -45,16 +47,30 @@ def shortened(text: str, most: int = LONGEST_REASON) -> str:
 
 
 class Findings:
-    """The problems of one object, in the order in which they were found."""
+    """The problems of one object, in the order in which they were found.
 
-    def __init__(self, kind: str, key: str) -> None:
+    `refused`: what was left out for its type. Of these fields, and of those within, nothing more is said: that
+    they are missing or empty now follows from it.
+    """
+
+    def __init__(self, kind: str, key: str, refused: Sequence[Refused] = ()) -> None:
         self._kind = kind
         self._key = key
         self._problems: list[Problem] = []
+        self._refused: frozenset[str] = frozenset()
+        for field, reason in refused:
+            self.add(field, reason)
+        self._refused = frozenset(field for field, _ in refused)
 
-    def add(self, field: str, reason: str) -> None:
-        """The first MOST_PROBLEMS count, and one line stands for the others."""
-        if len(self._problems) > MOST_PROBLEMS:
+    def refused(self, field: str) -> bool:
+        """Whether nobody can tell what was meant here: by the type of the field, or of one that it lies in."""
+        if not self._refused:
+            return False
+        return field in self._refused or any(field[: cut.start()] in self._refused for cut in _CUT.finditer(field))
+
+    def add(self, field: str, reason: str, *, consequence: bool = False) -> None:
+        """The first MOST_PROBLEMS count, and one line stands for the others. `consequence`: of what was refused."""
+        if len(self._problems) > MOST_PROBLEMS or (not consequence and self.refused(field)):
             return
         if len(self._problems) == MOST_PROBLEMS:
             field, reason = "object", f"has more than {MOST_PROBLEMS} problems; the others are not listed"
@@ -69,7 +85,7 @@ class Findings:
         if value is None:
             return None
         if not isinstance(value, str):
-            self.add(field, f"expected text, got {value!r}: put it in quotes")
+            self.add(field, must_be(TEXT, value))
             return None
         return value.strip() or None
 
@@ -109,6 +125,8 @@ class Findings:
 
     def protocol(self, field: str, text: str | None) -> Protocol | None:
         """A protocol; Kubernetes takes an absent one for TCP."""
+        if self.refused(field):
+            return None
         try:
             return Protocol(text or "TCP")
         except ValueError:

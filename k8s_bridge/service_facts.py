@@ -108,8 +108,9 @@ def source_ranges(findings: Findings, spec: shapes.ServiceSpec) -> tuple[Cidr, .
             found[_prefix(parse_interface(text.strip()))] = None
         except ValueError as error:
             findings.add(f"spec.loadBalancerSourceRanges[{index}]", str(error))
-    if spec.load_balancer_source_ranges and not found:
-        findings.add("spec.loadBalancerSourceRanges", "no range can be used, so its addresses serve no client")
+    field = "spec.loadBalancerSourceRanges"
+    if not found and (spec.load_balancer_source_ranges or findings.refused(field)):
+        findings.add(field, "no range can be used, so its addresses serve no client", consequence=True)
         return NOBODY
     return tuple(found)
 

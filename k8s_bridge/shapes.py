@@ -1,11 +1,11 @@
 """Raw shapes: the few fields of Kubernetes JSON that matter, decoded without looking at the rest.
 
-Only types are checked here, and null is what Kubernetes takes it for: absent. What the values mean is
-decided in `translate`. Fields that a person writes by hand as annotations or labels are `object`, so that a
-number where text belongs spoils that one field and not the whole object.
+Only types are checked here, and null is what Kubernetes takes it for: absent. What the values mean is decided in
+`translate`, what becomes of those that have another type in `wrong_types`. Fields that a person writes by hand as
+annotations or labels are `object`: they are read as text by those who know which matter.
 """
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Raw, Struct, field
@@ -21,6 +21,8 @@ ANNOTATION_ANTREA_MAC = "node.antrea.io/mac-address"
 LABEL_ZONE = "topology.kubernetes.io/zone"
 LABEL_SERVICE = "kubernetes.io/service-name"
 LABEL_PROXY = "service.kubernetes.io/service-proxy-name"
+
+Number = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]  # int32, as all that are read here
 
 
 class Shape(Struct, frozen=True, rename="camel", kw_only=True, gc=False):
@@ -125,12 +127,12 @@ class Pod(Shape, frozen=True):
 class ServicePort(Shape, frozen=True):
     name: str | None = None
     protocol: str | None = None
-    port: int | None = None
-    node_port: int | None = None
+    port: Number | None = None
+    node_port: Number | None = None
 
 
 class ClientIpAffinity(Shape, frozen=True):
-    timeout_seconds: int | None = None
+    timeout_seconds: Number | None = None
 
 
 class AffinityConfig(Shape, frozen=True):
@@ -145,7 +147,7 @@ class ServiceSpec(Shape, frozen=True):
     session_affinity: str | None = None
     session_affinity_config: AffinityConfig | None = None
     load_balancer_source_ranges: list[str] | None = None
-    health_check_node_port: int | None = None
+    health_check_node_port: Number | None = None
     cluster_ip: str | None = field(name="clusterIP", default=None)
     cluster_ips: list[str] | None = field(name="clusterIPs", default=None)
     ports: list[ServicePort] | None = None
@@ -176,7 +178,7 @@ class Service(Shape, frozen=True):
 class EndpointPort(Shape, frozen=True):
     name: str | None = None
     protocol: str | None = None
-    port: int | None = None
+    port: Number | None = None
 
 
 class Conditions(Shape, frozen=True):
@@ -246,9 +248,3 @@ class Status(Shape, frozen=True):
     code: int | None = None
     reason: str | None = None
     message: str | None = None
-
-
-def dotted(error: msgspec.ValidationError) -> tuple[str, str]:
-    """An error of msgspec as (dotted Kubernetes field, reason): `("spec.ports[0].port", "Expected …")`."""
-    reason, _, path = str(error).partition(" - at `")
-    return path.rstrip("`").removeprefix("$").removeprefix(".") or "object", reason

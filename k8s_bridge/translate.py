@@ -1,8 +1,8 @@
 """Raw Kubernetes objects to `pipelines.model` values, one at a time; pure.
 
-An object that cannot be used becomes `Invalid`; one of which a part cannot be used keeps the rest and lists
-its problems; one that is none of our business becomes None, as if it did not exist. Nothing here raises for
-anything that an object can contain.
+An object that cannot be used becomes `Invalid`; one of which a part cannot be used, by its type or by what it says,
+keeps the rest and lists its problems; one that is none of our business becomes None, as if it did not exist. Nothing
+here raises for anything that an object can contain.
 """
 
 from collections.abc import Sequence
@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from k8s_bridge import annotations, node_facts, service_facts, shapes
+from k8s_bridge import annotations, node_facts, service_facts, shapes, wrong_types
 from k8s_bridge.findings import NAME_RULE, Findings, shortened, valid_name
+from k8s_bridge.wrong_types import Refused
 from pipelines.addresses import Cidr, Ip
 from pipelines.model import (
     Endpoint,
@@ -39,6 +40,15 @@ _DECODERS = {kind: msgspec.json.Decoder(shape) for kind, shape in _SHAPES.items(
 _IDENTITY = msgspec.json.Decoder(shapes.Identity)
 _CLUSTER_SCOPED = (Kind.NODE, Kind.SERVICE_CIDR)
 _ANNOTATED = (Kind.NODE, Kind.POD, Kind.SERVICE)  # by people
+_NAMES = ("metadata.name", "metadata.namespace")
+_NEEDED: dict[Kind, tuple[str, ...]] = {
+    Kind.NODE: ("spec", "status"),
+    Kind.POD: ("spec", "status"),
+    Kind.SERVICE: ("spec", "spec.ports"),
+    Kind.ENDPOINT_SLICE: ("addressType", "ports", "endpoints"),
+    Kind.SERVICE_CIDR: ("spec", "spec.cidrs"),
+}
+"""Where a value of a wrong type leaves nothing to work with."""
 _FINISHED = ("Succeeded", "Failed")
 _FAMILIES = {"IPv4": 4, "IPv6": 6}
 
@@ -62,23 +72,17 @@ def from_json(kind: Kind, raw: bytes | msgspec.Raw) -> Translated:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return _nameless(kind, "object", str(error))
     try:
-        identity = _IDENTITY.decode(raw)
-    except msgspec.ValidationError as error:
-        return _nameless(kind, *shapes.dotted(error))
-    return _undecodable(kind, identity, failure)
+        return _in_part(kind, msgspec.json.decode(raw))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # in what was passed over so far
+        return _unusable(identify(kind, raw), failure)
 
 
 def from_object(kind: Kind, data: object) -> Translated:
     """One object as Python values (out of YAML)."""
     try:
         return _translated(kind, msgspec.convert(data, _SHAPES[kind]))
-    except msgspec.ValidationError as error:
-        failure = error
-    try:
-        identity = msgspec.convert(data, shapes.Identity)
-    except msgspec.ValidationError as error:
-        return _nameless(kind, *shapes.dotted(error))
-    return _undecodable(kind, identity, failure)
+    except msgspec.ValidationError:
+        return _in_part(kind, data)
 
 
 def identify(kind: Kind, raw: bytes | msgspec.Raw) -> Translated:
@@ -109,15 +113,26 @@ def _nameless(kind: Kind, field: str, reason: str) -> Translated:
     return Translated(kind, "", None, problems=(Problem(kind, "(no name)", field, reason),))
 
 
-def _undecodable(kind: Kind, identity: shapes.Identity, error: msgspec.ValidationError) -> Translated:
-    which = _identified(kind, identity)
+def _unusable(which: Translated, error: Exception) -> Translated:
     if not which.key:
         return which
-    problems = (Problem(kind, which.key, *shapes.dotted(error)),)
+    problems = (Problem(which.kind, which.key, "object", str(error)),)
     return which._replace(value=Invalid(problems), problems=problems)
 
 
-def _translated(kind: Kind, shape: Shaped) -> Translated:
+def _in_part(kind: Kind, data: object) -> Translated:
+    """Of an object in which values have wrong types: what can be used without them."""
+    shape, refused = wrong_types.usable(_SHAPES[kind], data)
+    unnamed = next((one for one in refused if shape is None or one.field in _NAMES), None)
+    if shape is None or unnamed is not None:
+        return _nameless(kind, *(unnamed or refused[0]))
+    got = _translated(kind, shape, refused)
+    if got.key and any(one.field in _NEEDED[kind] for one in refused):
+        return got._replace(value=Invalid(got.problems))
+    return got
+
+
+def _translated(kind: Kind, shape: Shaped, refused: Sequence[Refused] = ()) -> Translated:
     meta = shape.metadata
     identity = shapes.Identity(
         metadata=shapes.IdentityMeta(name=meta.name, namespace=meta.namespace, resource_version=meta.resource_version)
@@ -125,7 +140,7 @@ def _translated(kind: Kind, shape: Shaped) -> Translated:
     which = _identified(kind, identity)
     if not which.key:
         return which
-    findings = Findings(kind, which.key)
+    findings = Findings(kind, which.key, refused)
     if kind in _ANNOTATED and meta.annotations:
         annotations.check(findings, kind, meta.annotations)
     value: Value | None
@@ -171,7 +186,8 @@ def _pod(findings: Findings, raw: shapes.Pod) -> Pod:
     """A pod that is being deleted still answers: only its phase or its absence takes its addresses away."""
     meta, spec, status = raw.metadata, raw.spec or shapes.PodSpec(), raw.status or shapes.PodStatus()
     ips: tuple[Ip, ...] = ()
-    if not spec.host_network and status.phase not in _FINISHED:
+    own = not spec.host_network and not findings.refused("spec.hostNetwork")
+    if own and status.phase not in _FINISHED:
         texts = [(f"status.podIPs[{i}].ip", item.ip) for i, item in enumerate(status.pod_ips or ())]
         ips = _one_per_family(findings, texts or [("status.podIP", status.pod_ip)])
     notes = shapes.notes(meta)
@@ -196,7 +212,7 @@ def _service(findings: Findings, raw: shapes.Service) -> Service | Invalid | Non
     if spec.type == "ExternalName" or any(text == "None" for _, text in texts):
         return None
     if not any(text for _, text in texts):
-        return None  # not allocated yet
+        return Invalid(findings.problems) if _said_of_cluster_ip(findings) else None  # not allocated yet
     cluster_ips = _one_per_family(findings, texts)
     if not cluster_ips:
         return Invalid(findings.problems)
@@ -219,12 +235,16 @@ def _service(findings: Findings, raw: shapes.Service) -> Service | Invalid | Non
     )
 
 
+def _said_of_cluster_ip(findings: Findings) -> bool:
+    return any(problem.field.startswith("spec.clusterIP") for problem in findings.problems)
+
+
 def _endpoint_slice(findings: Findings, raw: shapes.EndpointSlice) -> EndpointSlice | Invalid | None:
     meta = raw.metadata
-    service = None
-    if meta.labels is not None:
-        service = findings.text(f"metadata.labels[{shapes.LABEL_SERVICE}]", meta.labels.service)
-    if service is None and not findings.problems:
+    label = meta.labels.service if meta.labels is not None else None
+    field = f"metadata.labels[{shapes.LABEL_SERVICE}]"
+    service = findings.text(field, label)
+    if service is None and (label is None or isinstance(label, str)) and not findings.refused(field):
         return None  # belongs to no service: somebody's own use of slices
     if raw.address_type == "FQDN":
         return None
@@ -270,7 +290,7 @@ def _endpoints(findings: Findings, raw: Sequence[shapes.Endpoint], family: int) 
             findings.add(field, "required: one address")
             continue
         ip = findings.ip(f"{field}[0]", item.addresses[0], family)
-        if ip is None:
+        if ip is None or not _conditions_known(findings, f"endpoints[{index}]"):
             continue
         said = item.conditions or shapes.Conditions()
         endpoint = Endpoint(
@@ -286,6 +306,14 @@ def _endpoints(findings: Findings, raw: Sequence[shapes.Endpoint], family: int) 
         if known is None or _usefulness(endpoint) > _usefulness(known):
             found[ip] = endpoint
     return tuple(found[ip] for ip in sorted(found))
+
+
+def _conditions_known(findings: Findings, field: str) -> bool:
+    """What is absent has a meaning; what has a wrong type has none."""
+    if any(findings.refused(f"{field}.conditions.{name}") for name in ("ready", "serving", "terminating")):
+        findings.add(field, "is not used: nobody can tell whether it is ready")
+        return False
+    return True
 
 
 def _hints(raw: Sequence[shapes.Hint] | None) -> tuple[str, ...]:

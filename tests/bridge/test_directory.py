@@ -204,7 +204,7 @@ def test_an_unusable_object_is_invalid_and_harms_no_other(followed):
     )
     followed.settle()
     assert type(followed.sink.values[Kind.SERVICE, "default/odd"]).__name__ == "Invalid"
-    assert followed.messages() == ["Service default/odd: spec.ports: Expected `array | null`, got `str`"]
+    assert followed.messages() == ['Service default/odd: spec.ports: must be a list, not the text "x"']
 
 
 def test_a_directory_that_was_emptied_holds_everything_until_it_stays_so(followed):

@@ -88,11 +88,3 @@ def test_a_service_without_a_usable_address_is_invalid():
     value = service(clusterIPs=["10.96.0.300", "224.0.0.1"], ports=[{"port": 80}])
     assert isinstance(value, Invalid)
     assert fields(value) == ["spec.clusterIPs[0]", "spec.clusterIPs[1]"]
-
-
-def test_a_field_of_the_wrong_type_makes_the_object_invalid_under_its_dotted_name():
-    value = service(clusterIP="10.96.0.10", ports=[{"port": 80}, {"port": "eighty"}])
-    assert isinstance(value, Invalid)
-    (problem,) = value.problems
-    assert (problem.kind, problem.key, problem.field) == ("Service", "shop/web", "spec.ports[1].port")
-    assert "int" in problem.reason

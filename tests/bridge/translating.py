@@ -18,3 +18,8 @@ def translated(kind: Kind, content: Any) -> translate.Translated:
 def fields(value: Any) -> list[str]:
     """Where its problems are."""
     return [problem.field for problem in value.problems]
+
+
+def value_of(kind: Kind, content: Any) -> Any:
+    """As out of YAML only, for what JSON has no words for."""
+    return translate.from_object(kind, content).value
