@@ -5,6 +5,7 @@ shortly after, sees it the same: so a file that is being written, or replaced by
 taken for its final state. Only changed files are parsed. What can go wrong, and what happens:
 
 - a file that does not parse keeps its last good objects and is reported with its line;
+- an object that cannot be used keeps what it was when it could (`mirror`);
 - one that never parsed since the start makes the source incomplete (`SourceStatus.complete`), since objects
   may be missing that were there before: removals from switches have to be held;
 - a directory that is missing or cannot be read keeps everything, as a list that failed does;
@@ -98,7 +99,7 @@ class DirectorySource:
             synced=self._synced,
             complete=self._synced and (self._accepted or (self._ever_filled and not self._never_good)),
             counts=self._mirror.counts(),
-            problems=own + self._merged.problems,
+            problems=own + self._problems(),
             held=self._mirror.held(),
             last_error=str(self._trouble) if self._trouble is not None else "",
             last_event_age=None if self._last_change is None else self._clock() - self._last_change,
@@ -152,9 +153,8 @@ class DirectorySource:
         self._readings[name] = reading
 
     def _publish(self, trust: Trust) -> None:
-        known = self._merged.problems
+        known = self._problems()
         self._merged = merge(self._readings, self._pause)
-        log_difference(known, self._merged.problems)
         listings: dict[Kind, dict[str, Value]] = {kind: {} for kind in KINDS}
         for (kind, key), value in self._merged.values.items():
             listings[kind][key] = value
@@ -162,11 +162,16 @@ class DirectorySource:
         changes: list[Change] = []
         for kind, listing in listings.items():
             changes += self._mirror.replace(kind, listing, self._clock(), trust=trust, pause=self._pause)
+        log_difference(known, self._problems())
         log_held(set(self._mirror.held()) - held)
         self._deliver(changes)
         if not self._synced:
             self._synced = True
             self._sink.synced()
+
+    def _problems(self) -> tuple[Problem, ...]:
+        """Of files, and of objects; the mirror knows which of them were kept."""
+        return tuple(dict.fromkeys((*self._merged.problems, *self._mirror.problems())))
 
     def _second_list_due(self) -> bool:
         return any(self._mirror.recheck_in(kind, self._clock()) == 0 for kind in KINDS)

@@ -2,7 +2,8 @@
 
 What can go wrong, and what happens: a watch that ends is taken up where it stopped; one that expired (410) is
 listed again; a server that fails, or says nothing, is left for the next one, and when all have been tried, tried
-again with growing, jittered pauses. Nothing is ever removed because a server could not be asked. Lists that lost
+again with growing, jittered pauses. Nothing is ever removed because a server could not be asked, or because an
+object cannot be used as it is now (`mirror`). Lists that lost
 many objects are doubted by `guard` and asked for again, from another server where there is one.
 """
 

@@ -2,15 +2,20 @@
 
 A watch says what one object is now (`put`); a list says what there is of one kind (`replace`), and what it
 does not name has gone, unless `guard` holds that. Only real differences come out, so events may be repeated,
-squashed or come in any order: the last word about each object is what counts.
+squashed or come in any order: the last word about each object is what counts. With one exception, the same as for
+a manifest file that is broken: a word that cannot be used at all does not take away what was good before.
 """
 
 from collections.abc import Iterable, Mapping
 
+from msgspec.structs import replace
+
 from k8s_bridge.guard import Guard, Trust
 from k8s_bridge.slices import Pause, no_pause
 from k8s_bridge.source import KINDS, value_problems
-from pipelines.model import Change, Kind, Problem, Value
+from pipelines.model import Change, EndpointSlice, Invalid, Kind, Node, Pod, Problem, Service, ServiceCidr, Value
+
+KEPT = "cannot be used as it is now, so what it said before is kept"
 
 
 class Mirror:
@@ -22,8 +27,13 @@ class Mirror:
         self._problems: dict[tuple[Kind, str], tuple[Problem, ...]] = {}  # only of objects that have any
 
     def put(self, kind: Kind, key: str, value: Value | None) -> list[Change]:
-        """One object is now `value`; None: gone, or none of our business. Obeyed, whatever it is."""
+        """One object is now `value`; None: gone, or none of our business. Obeyed, whatever it is.
+
+        `Invalid` leaves a good value as it was, but for its problems.
+        """
         values = self._values[kind]
+        if isinstance(value, Invalid):
+            value = _kept(kind, key, values.get(key), value)
         self._guard.seen(kind, key)
         if problems := value_problems(value):
             self._problems[kind, key] = problems
@@ -80,3 +90,9 @@ class Mirror:
 
     def _remove(self, keys: Iterable[tuple[Kind, str]]) -> list[Change]:
         return [change for kind, key in keys for change in self.put(kind, key, None)]
+
+
+def _kept(kind: Kind, key: str, known: Value | None, now: Invalid) -> Value:
+    if not isinstance(known, Node | Pod | Service | EndpointSlice | ServiceCidr):
+        return now
+    return replace(known, problems=(*now.problems, Problem(kind, key, "object", KEPT)))

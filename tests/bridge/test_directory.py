@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from k8s_bridge import manifests
 from k8s_bridge.directory import DirectorySource
+from k8s_bridge.mirror import KEPT
 from pipelines.addresses import parse_cidr
 from pipelines.model import Kind
 from tests.bridge.recording import Recording, until
@@ -205,6 +206,42 @@ def test_an_unusable_object_is_invalid_and_harms_no_other(followed):
     followed.settle()
     assert type(followed.sink.values[Kind.SERVICE, "default/odd"]).__name__ == "Invalid"
     assert followed.messages() == ['Service default/odd: spec.ports: must be a list, not the text "x"']
+
+
+def test_an_object_that_becomes_unusable_keeps_its_last_good_version_until_it_is_mended(followed, caplog):
+    """Nobody else can take its address meanwhile, and what is right beside it in the file is followed."""
+    caplog.set_level("INFO")
+    good = SERVICE % ("s1", 1)
+    before = followed.sink.values[Kind.SERVICE, "default/s1"]
+    for wrong in (good.replace("spec: {", "spec: [{").replace("]}\n", "]}]\n"), good.replace("0.1,", "0.300,")):
+        followed.write("services.yaml", wrong + "---\n" + SERVICE % ("s2", 222))
+        followed.settle()
+        kept = followed.sink.values[Kind.SERVICE, "default/s1"]
+        assert (kept.cluster_ips, kept.ports) == (before.cluster_ips, before.ports)
+        assert str(followed.sink.values[Kind.SERVICE, "default/s2"].cluster_ips[0]) == "10.96.0.222"
+        first, second = followed.messages()
+        assert first.startswith("Service default/s1: spec")
+        assert second == f"Service default/s1: object: {KEPT}"
+        assert second in caplog.text
+        assert followed.source.status().complete
+    followed.write("services.yaml", good)
+    followed.settle()
+    assert followed.sink.values[Kind.SERVICE, "default/s1"] == before
+    assert followed.messages() == []
+    assert f"mended: {second}" in caplog.text
+    (followed.path / "services.yaml").unlink()
+    followed.settle()
+    assert followed.sink.keys(Kind.SERVICE) == set()
+
+
+def test_a_value_of_a_wrong_type_leaves_the_rest_of_its_object_alone(followed):
+    followed.write("services.yaml", (SERVICE % ("s1", 99)).replace("port: 80}", "port: 80, nodePort: x}"))
+    followed.settle()
+    value = followed.sink.values[Kind.SERVICE, "default/s1"]
+    assert (str(value.cluster_ips[0]), value.ports[0].port) == ("10.96.0.99", 80)
+    assert followed.messages() == [
+        'Service default/s1: spec.ports[0].nodePort: must be a whole number, not the text "x"'
+    ]
 
 
 def test_a_directory_that_was_emptied_holds_everything_until_it_stays_so(followed):

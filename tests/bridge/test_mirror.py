@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from k8s_bridge.guard import Guard, Trust
-from k8s_bridge.mirror import Mirror
+from k8s_bridge.mirror import KEPT, Mirror
 from pipelines.model import Change, Invalid, Kind, Node, Pod, Problem, Value
 
 KINDS = (Kind.NODE, Kind.POD)
@@ -59,6 +59,30 @@ def test_problems_follow_their_objects():
     mirror.put(Kind.NODE, "n1", None)
     assert mirror.problems() == ()
     assert mirror.counts()["Node"] == 0
+
+
+def test_an_object_that_cannot_be_used_any_more_keeps_what_it_said_before():
+    mirror = Mirror(Guard())
+    good = Node("n1", uid="a", uplink="eth0")
+    mirror.put(Kind.NODE, "n1", good)
+    (change,) = mirror.put(Kind.NODE, "n1", Invalid((WRONG,)))
+    told = (WRONG, Problem("Node", "n1", "object", KEPT))
+    assert change.value == Node("n1", uid="a", uplink="eth0", problems=told)
+    assert mirror.problems() == told
+    assert mirror.put(Kind.NODE, "n1", Invalid((WRONG,))) == [], "said again is no change"
+    assert mirror.replace(Kind.NODE, {"n1": Invalid((WRONG,))}, now=1.0) == [], "nor is it in a list"
+    assert mirror.put(Kind.NODE, "n1", good) == [Change(Kind.NODE, "n1", good)]
+    assert mirror.problems() == ()
+    mirror.put(Kind.NODE, "n1", Invalid((WRONG,)))
+    assert mirror.put(Kind.NODE, "n1", None) == [Change(Kind.NODE, "n1", None)], "a deletion is obeyed"
+
+
+def test_an_object_that_never_could_be_used_is_told_and_nothing_else():
+    mirror = Mirror(Guard())
+    other = Problem("Node", "n1", "status", "wrong too")
+    mirror.put(Kind.NODE, "n1", Invalid((WRONG,)))
+    assert mirror.put(Kind.NODE, "n1", Invalid((other,))) == [Change(Kind.NODE, "n1", Invalid((other,)))]
+    assert mirror.problems() == (other,)
 
 
 def test_another_kind_is_not_touched_by_a_list():
