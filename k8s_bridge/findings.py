@@ -5,6 +5,7 @@ A check returns the value, or None after noting a problem under a dotted field n
 
 import re
 from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 from k8s_bridge.wrong_types import TEXT, Refused, must_be
 from pipelines.addresses import Cidr, Ip, parse_cidr, parse_ip
@@ -46,14 +47,22 @@ def shortened(text: str, most: int = LONGEST_REASON) -> str:
     return text if len(text) <= most else f"{text[: most // 2]} … {text[-most // 2 :]}"
 
 
+class Misspelt(NamedTuple):
+    """A field that nobody knows, and the one that was meant, dotted; `there`: that one is there as well."""
+
+    field: str
+    meant: str
+    there: bool
+
+
 class Findings:
     """The problems of one object, in the order in which they were found.
 
     `refused`: what was left out for its type. Of these fields, and of those within, nothing more is said: that
-    they are missing or empty now follows from it.
+    they are missing or empty now follows from it. `misspelt`: what will be missing without anybody having meant that.
     """
 
-    def __init__(self, kind: str, key: str, refused: Sequence[Refused] = ()) -> None:
+    def __init__(self, kind: str, key: str, refused: Sequence[Refused] = (), misspelt: Sequence[Misspelt] = ()) -> None:
         self._kind = kind
         self._key = key
         self._problems: list[Problem] = []
@@ -61,12 +70,19 @@ class Findings:
         for field, reason in refused:
             self.add(field, reason)
         self._refused = frozenset(field for field, _ in refused)
+        for one in misspelt:
+            self.add(one.field, f"unknown field; did you mean {one.meant.rpartition('.')[2]}?")
+        self._meant = frozenset(one.meant for one in misspelt if not one.there)
 
     def refused(self, field: str) -> bool:
         """Whether nobody can tell what was meant here: by the type of the field, or of one that it lies in."""
         if not self._refused:
             return False
         return field in self._refused or any(field[: cut.start()] in self._refused for cut in _CUT.finditer(field))
+
+    def lost(self, field: str) -> bool:
+        """Whether something was written here, and cannot be used as it was written."""
+        return field in self._meant or self.refused(field)
 
     def add(self, field: str, reason: str, *, consequence: bool = False) -> None:
         """The first MOST_PROBLEMS count, and one line stands for the others. `consequence`: of what was refused."""

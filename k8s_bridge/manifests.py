@@ -183,7 +183,7 @@ def _add(found: list[Found], problems: list[Problem], name: str, line: int, item
         if not passed_over(version, kind):
             problems.append(file_problem(name, line, _unknown(version, kind)))
         return
-    translated = translate.from_object(wanted, item)
+    translated = translate.from_object(wanted, item, by_hand=True)
     if translated.key:
         found.append(Found((wanted, translated.key), translated.value, line))
     else:

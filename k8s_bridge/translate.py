@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from k8s_bridge import annotations, node_facts, service_facts, shapes, wrong_types
-from k8s_bridge.findings import NAME_RULE, Findings, shortened, valid_name
+from k8s_bridge import annotations, field_names, node_facts, service_facts, shapes, wrong_types
+from k8s_bridge.findings import NAME_RULE, Findings, Misspelt, shortened, valid_name
 from k8s_bridge.wrong_types import Refused
 from pipelines.addresses import Cidr, Ip
 from pipelines.model import (
@@ -48,7 +48,7 @@ _NEEDED: dict[Kind, tuple[str, ...]] = {
     Kind.ENDPOINT_SLICE: ("addressType", "ports", "endpoints"),
     Kind.SERVICE_CIDR: ("spec", "spec.cidrs"),
 }
-"""Where a value of a wrong type leaves nothing to work with."""
+"""Fields without which there is nothing to work with. Where one was lost, nobody meant the object to be without."""
 _FINISHED = ("Succeeded", "Failed")
 _FAMILIES = {"IPv4": 4, "IPv6": 6}
 
@@ -77,12 +77,13 @@ def from_json(kind: Kind, raw: bytes | msgspec.Raw) -> Translated:
         return _unusable(identify(kind, raw), failure)
 
 
-def from_object(kind: Kind, data: object) -> Translated:
-    """One object as Python values (out of YAML)."""
+def from_object(kind: Kind, data: object, *, by_hand: bool = False) -> Translated:
+    """One object as Python values (out of YAML). `by_hand`: names of fields may be misspelt, which is told."""
+    misspelt = field_names.misspelt(_SHAPES[kind], data) if by_hand else ()
     try:
-        return _translated(kind, msgspec.convert(data, _SHAPES[kind]))
+        return _translated(kind, msgspec.convert(data, _SHAPES[kind]), (), misspelt)
     except msgspec.ValidationError:
-        return _in_part(kind, data)
+        return _in_part(kind, data, misspelt)
 
 
 def identify(kind: Kind, raw: bytes | msgspec.Raw) -> Translated:
@@ -120,19 +121,18 @@ def _unusable(which: Translated, error: Exception) -> Translated:
     return which._replace(value=Invalid(problems), problems=problems)
 
 
-def _in_part(kind: Kind, data: object) -> Translated:
+def _in_part(kind: Kind, data: object, misspelt: Sequence[Misspelt] = ()) -> Translated:
     """Of an object in which values have wrong types: what can be used without them."""
     shape, refused = wrong_types.usable(_SHAPES[kind], data)
     unnamed = next((one for one in refused if shape is None or one.field in _NAMES), None)
     if shape is None or unnamed is not None:
         return _nameless(kind, *(unnamed or refused[0]))
-    got = _translated(kind, shape, refused)
-    if got.key and any(one.field in _NEEDED[kind] for one in refused):
-        return got._replace(value=Invalid(got.problems))
-    return got
+    return _translated(kind, shape, refused, misspelt)
 
 
-def _translated(kind: Kind, shape: Shaped, refused: Sequence[Refused] = ()) -> Translated:
+def _translated(
+    kind: Kind, shape: Shaped, refused: Sequence[Refused] = (), misspelt: Sequence[Misspelt] = ()
+) -> Translated:
     meta = shape.metadata
     identity = shapes.Identity(
         metadata=shapes.IdentityMeta(name=meta.name, namespace=meta.namespace, resource_version=meta.resource_version)
@@ -140,7 +140,7 @@ def _translated(kind: Kind, shape: Shaped, refused: Sequence[Refused] = ()) -> T
     which = _identified(kind, identity)
     if not which.key:
         return which
-    findings = Findings(kind, which.key, refused)
+    findings = Findings(kind, which.key, refused, misspelt)
     if kind in _ANNOTATED and meta.annotations:
         annotations.check(findings, kind, meta.annotations)
     value: Value | None
@@ -155,6 +155,8 @@ def _translated(kind: Kind, shape: Shaped, refused: Sequence[Refused] = ()) -> T
             value = _endpoint_slice(findings, shape)
         case shapes.ServiceCidr():
             value = _service_cidr(findings, shape)
+    if value is not None and any(findings.lost(field) for field in _NEEDED[kind]):
+        value = Invalid(findings.problems)
     return which._replace(value=value, problems=findings.problems)
 
 
@@ -212,7 +214,8 @@ def _service(findings: Findings, raw: shapes.Service) -> Service | Invalid | Non
     if spec.type == "ExternalName" or any(text == "None" for _, text in texts):
         return None
     if not any(text for _, text in texts):
-        return Invalid(findings.problems) if _said_of_cluster_ip(findings) else None  # not allocated yet
+        asked = ("spec", "spec.clusterIP", "spec.clusterIPs", *(field for field, _ in texts))
+        return Invalid(findings.problems) if any(map(findings.lost, asked)) else None  # not allocated yet
     cluster_ips = _one_per_family(findings, texts)
     if not cluster_ips:
         return Invalid(findings.problems)
@@ -233,10 +236,6 @@ def _service(findings: Findings, raw: shapes.Service) -> Service | Invalid | Non
         health_check_port=service_facts.health_check_port(findings, spec) if balanced else 0,
         problems=findings.problems,
     )
-
-
-def _said_of_cluster_ip(findings: Findings) -> bool:
-    return any(problem.field.startswith("spec.clusterIP") for problem in findings.problems)
 
 
 def _endpoint_slice(findings: Findings, raw: shapes.EndpointSlice) -> EndpointSlice | Invalid | None:

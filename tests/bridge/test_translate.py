@@ -104,6 +104,7 @@ def test_nothing_that_an_object_can_contain_raises(kind, content):
     """And whatever comes out is of the kind, keyed by the name, with no prefix that takes every address."""
     got = translate.from_object(kind, {"metadata": {"name": "n1"}} | content)
     assert got == translate.from_json(kind, json.dumps({"metadata": {"name": "n1"}} | content).encode())
+    translate.from_object(kind, {"metadata": {"name": "n1"}} | content, by_hand=True)
     if got.value is None or isinstance(got.value, Invalid):
         return
     assert type(got.value).__name__ == kind.replace("CIDR", "Cidr")

@@ -21,5 +21,5 @@ def fields(value: Any) -> list[str]:
 
 
 def value_of(kind: Kind, content: Any) -> Any:
-    """As out of YAML only, for what JSON has no words for."""
-    return translate.from_object(kind, content).value
+    """As out of a manifest, for what JSON has no words for, or nobody tells of an API server."""
+    return translate.from_object(kind, content, by_hand=True).value
