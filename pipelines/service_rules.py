@@ -273,13 +273,16 @@ def service_ranges(key: str, value: ServiceCidr | Settings, facts: Facts) -> Out
 
 
 def _held_in(cidr: Cidr, facts: Facts) -> str:
-    """Pods or a node that a range holds: those that yield to the range have no podCIDR and no address by now."""
+    """Pods, a node or a router that a range holds: those that yield to it have no podCIDR and no address by now."""
     for home in facts.all(Derived.POD_CIDR).values():
         if home.cidr.overlaps(cidr):
             return f"overlaps podCIDR {home.cidr} of Node {home.node}"
     for address, node in facts.all(Derived.NODE_ADDRESS).items():
         if cidr.__contains__(parse_ip(address)):
             return f"holds {address}, an address of Node {node}"
+    for address, node in facts.all(Derived.ROUTER_ADDRESS).items():
+        if cidr.__contains__(parse_ip(address)):
+            return f"holds {address}, a router of Node {node}"
     return ""
 
 

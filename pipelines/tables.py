@@ -127,7 +127,8 @@ DESTINATION = _table(
     20,
     "destination",
     Stage.PREROUTING,
-    "Per node: which destinations are this node's own addresses, so that service flows can be shared by all nodes.",
+    "Per node: which destinations are this node's own addresses, so that service flows can be shared by all nodes. "
+    "From the uplink no packet is taken whose source is this node's own, or no station's.",
     matches=_these(f.ENTERED_BY) | _IP,
     sets=_these(f.TO_NODE, f.NODE_PORT),
     miss=24,

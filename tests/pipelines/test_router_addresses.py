@@ -41,3 +41,12 @@ def test_a_pod_does_not_get_a_routers_address() -> None:
     compiler = compiled(n1(ROUTER), pod("a", "n1", ROUTER))
     assert of_router(compiler, Derived.POD_ADDRESS) == []
     assert said(compiler)[0].endswith(f"{ROUTER} is a router of Node n1; ignored here")
+
+
+@pytest.mark.parametrize("cidr", ["192.168.77.1/32", "192.168.77.0/30"])
+def test_a_range_that_holds_a_router_is_no_service_range(cidr: str) -> None:
+    """What is no service in a range is refused: the node could not even ask its router."""
+    compiler = compiled(n1(ROUTER), service_cidr(cidr))
+    assert compiler.facts.peek(Derived.SERVICE_RANGE) == {}
+    reason = f"{cidr} holds {ROUTER}, a router of Node n1; it is not used as a service range"
+    assert said(compiler) == [f"ServiceCIDR kubernetes: spec.cidrs: {reason}"]
