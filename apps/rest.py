@@ -236,7 +236,7 @@ class Rest:
             wrong = answers.by_object(fabric.problems(), Kind.SERVICE).get(key, [])
             value = facts.peek(Kind.SERVICE).get(key)
             if value is None:
-                raise Wrong(404, f"there is no Service {key} that is served" if not wrong else wrong[0]["reason"])
+                raise Wrong(404, f"there is no Service {key}" if not wrong else wrong[0]["reason"])
             slices = service_rows.slices_by_service(facts, self._pauses()).get(key, ())
             row = service_rows.service(key, value, facts, wrong, slices, self._announcement())
             if "node" in query:

@@ -25,6 +25,7 @@ from pipelines.view import Facts
 Slices = Mapping[str, Sequence[EndpointSlice]]  # by service
 
 WORST = ("conflict", "not served", "no endpoints")  # states of a frontend; of several the first of these is said
+LEFT_ALONE = "left alone"
 
 
 Announcement = Callable[[str], tuple[str | None, str]]  # of an address: its node, and how that stands
@@ -47,7 +48,8 @@ def services(
         if key in known:
             yield service(key, known[key], facts, wrong.get(key, []), slices.get(key, ()), announcement)
         elif key in wrong:
-            yield {"name": key, "state": UNUSABLE, "frontends": [], "endpoints": [], "problems": wrong[key]}
+            row: Row = {"name": key, "state": UNUSABLE, "reason": None, "frontends": [], "endpoints": []}
+            yield row | {"problems": wrong[key]}
 
 
 def slices_by_service(facts: Facts, pause: Pause = no_pause) -> Slices:
@@ -66,7 +68,9 @@ def service(
     slices: Sequence[EndpointSlice],
     announcement: Announcement = nobody,
 ) -> Row:
-    """`state` is that of its worst frontend; `affinity_seconds` is null without affinity."""
+    """`state` is that of its worst frontend, or LEFT_ALONE, for which there is a `reason`; `affinity_seconds` is null
+    without affinity.
+    """
     frontends = [
         frontend(key, front, port, backends, facts, wrong) | announced(front, facts, announcement)
         for port, backends in ports_of(key, value, facts)
@@ -74,9 +78,11 @@ def service(
     ]
     states = {front["state"] for front in frontends}
     none = "not served" if settings_of(facts).services is Served.OFF else "no address"
+    none = LEFT_ALONE if value.left_alone else none
     return {
         "name": key,
         "state": next((state for state in WORST if state in states), "served") if frontends else none,
+        "reason": value.left_alone or None,
         "internal_policy": value.internal_policy.value,
         "external_policy": value.external_policy.value,
         "affinity_seconds": value.affinity or None,

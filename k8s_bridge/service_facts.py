@@ -12,6 +12,24 @@ from pipelines.model import Policy, ServicePort
 
 DEFAULT_AFFINITY, LONGEST_AFFINITY = 10_800, 86_400  # seconds: Kubernetes' default and bound
 NOBODY = (Cidr(4, 0, BITS[4]), Cidr(6, 0, BITS[6]))  # clients of whom there is none: the unspecified addresses
+TYPES = ("ClusterIP", "NodePort", "LoadBalancer", "ExternalName")
+NO_CLUSTER_IP = "it has no ClusterIP (yet)"
+
+
+def left_alone(labels: shapes.Labels | None, spec: shapes.ServiceSpec, cluster_ips: Sequence[str]) -> str:
+    """Why a service is none of our business, for people; "" where it is to be served."""
+    if labels is not None and labels.proxy is not None:  # KEP-2447: whatever the label's value
+        return f"another proxy serves it (label {shapes.LABEL_PROXY})"
+    if spec.type == "ExternalName":
+        return "ExternalName: a name in DNS, it has no addresses"
+    if "None" in cluster_ips:
+        return "headless: clients ask DNS for its endpoints"
+    return "" if any(cluster_ips) else NO_CLUSTER_IP
+
+
+def check_type(findings: Findings, text: str | None) -> None:
+    if text and text not in TYPES:
+        findings.add("spec.type", f"{text!r} is not {', '.join(TYPES[:-1])} or {TYPES[-1]}; {TYPES[0]} counts")
 
 
 def ports(findings: Findings, raw: Sequence[shapes.ServicePort], node_ports: bool) -> tuple[ServicePort, ...]:

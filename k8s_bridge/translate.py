@@ -155,9 +155,13 @@ def _translated(
             value = _endpoint_slice(findings, shape)
         case shapes.ServiceCidr():
             value = _service_cidr(findings, shape)
-    if value is not None and any(findings.lost(field) for field in _NEEDED[kind]):
+    if not _none_of_ours(value) and any(findings.lost(field) for field in _NEEDED[kind]):
         value = Invalid(findings.problems)
     return which._replace(value=value, problems=findings.problems)
+
+
+def _none_of_ours(value: Value | None) -> bool:
+    return value is None or (isinstance(value, Service) and bool(value.left_alone))
 
 
 def _node(findings: Findings, raw: shapes.Node) -> Node:
@@ -205,17 +209,23 @@ def _pod(findings: Findings, raw: shapes.Pod) -> Pod:
     )
 
 
-def _service(findings: Findings, raw: shapes.Service) -> Service | Invalid | None:
+def _service(findings: Findings, raw: shapes.Service) -> Service | Invalid:
     meta, spec = raw.metadata, raw.spec or shapes.ServiceSpec()
-    if meta.labels is not None and meta.labels.proxy is not None:
-        return None  # KEP-2447: another proxy serves it, whatever the label's value
+    service_facts.check_type(findings, spec.type)
     texts = [(f"spec.clusterIPs[{i}]", text) for i, text in enumerate(spec.cluster_ips or ())]
     texts = texts or [("spec.clusterIP", spec.cluster_ip or "")]
-    if spec.type == "ExternalName" or any(text == "None" for _, text in texts):
-        return None
-    if not any(text for _, text in texts):
+    if reason := service_facts.left_alone(meta.labels, spec, [text for _, text in texts]):
         asked = ("spec", "spec.clusterIP", "spec.clusterIPs", *(field for field, _ in texts))
-        return Invalid(findings.problems) if any(map(findings.lost, asked)) else None  # not allocated yet
+        if reason == service_facts.NO_CLUSTER_IP and any(map(findings.lost, asked)):
+            return Invalid(findings.problems)
+        return Service(
+            namespace=meta.namespace or "default",
+            name=meta.name or "",
+            uid=meta.uid or "",
+            created=meta.creation_timestamp or "",
+            left_alone=reason,
+            problems=findings.problems,
+        )
     cluster_ips = _one_per_family(findings, texts)
     if not cluster_ips:
         return Invalid(findings.problems)

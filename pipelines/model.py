@@ -114,9 +114,10 @@ class ServicePort(Struct, frozen=True, gc=False):
 
 
 class Service(Struct, frozen=True, gc=False):
-    """A service that Signalbox serves. Key: "NAMESPACE/NAME".
+    """A service. Key: "NAMESPACE/NAME".
 
-    Headless, ExternalName and services of another proxy are not translated: for us they do not exist.
+    One that is not ours to serve (headless, ExternalName, of another proxy, without ClusterIP yet) has a reason in
+    `left_alone` and nothing that flows could follow from: it is there to be asked for.
     """
 
     namespace: str
@@ -132,6 +133,7 @@ class Service(Struct, frozen=True, gc=False):
     affinity: int = 0  # seconds for which a client keeps its endpoint; 0: no affinity
     source_ranges: tuple[Cidr, ...] = ()  # clients that may use its load balancer addresses; (): all
     health_check_port: int = 0  # 0: none
+    left_alone: str = ""  # why it is not served; "": it is
     problems: tuple[Problem, ...] = ()
 
 

@@ -41,7 +41,7 @@ def services(name: str | None, node: str | None, url: str, output: str) -> None:
     out.problems_of("Service", rows)
 
 
-NO_FRONTEND = {"address": "", "protocol": "-", "entrance": "-", "policy": "-", "endpoints": (), "reason": ""}
+NO_FRONTEND = {"address": "", "protocol": "-", "entrance": "-", "policy": "-", "endpoints": ()}
 
 
 def _frontends(rows: list[Any]) -> None:
@@ -57,7 +57,7 @@ def _frontends(rows: list[Any]) -> None:
             front["reason"] or _several(front["endpoints"]),
         )
         for row in rows
-        for front in row["frontends"] or ({**NO_FRONTEND, "state": row["state"]},)
+        for front in row["frontends"] or ({**NO_FRONTEND, "state": row["state"], "reason": row["reason"]},)
     ]
     out.table(("SERVICE", "ADDRESS", "PROTOCOL", "ENTRANCE", "POLICY", "STATE", "ENDPOINTS"), shown)
 

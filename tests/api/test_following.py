@@ -54,20 +54,27 @@ def test_a_dual_stack_service_and_its_slices_arrive_change_and_go(cluster, follo
 
 
 def test_toggling_the_proxy_label_removes_and_adds_the_service(cluster, follow):
-    """B20: a service of another proxy does not exist for us; nor do headless and ExternalName ones."""
+    """B20: a service of another proxy is left alone; so are headless and ExternalName ones."""
     sink = follow().wait_synced().sink
+
+    def served(name):
+        value = sink.values.get((Kind.SERVICE, name))
+        return value is not None and bool(value.ports) and not value.left_alone
+
     cluster.request("POST", SERVICES, service("headless", clusterIP="None"))
     cluster.request(
         "POST", SERVICES, {**service("named"), "spec": {"type": "ExternalName", "externalName": "a.example"}}
     )
     cluster.request("POST", SERVICES, service("web"))
-    until(lambda: (Kind.SERVICE, "default/web") in sink.values)
+    until(lambda: served("default/web"))
     label = {"service.kubernetes.io/service-proxy-name": "other"}
     cluster.request("PATCH", f"{SERVICES}/web", {"metadata": {"labels": label}}, patch=True)
-    until(lambda: (Kind.SERVICE, "default/web") not in sink.values)
+    until(lambda: not served("default/web"))
     cluster.request("PATCH", f"{SERVICES}/web", {"metadata": {"labels": {next(iter(label)): None}}}, patch=True)
-    until(lambda: (Kind.SERVICE, "default/web") in sink.values)
-    assert not {"default/headless", "default/named"} & sink.keys(Kind.SERVICE)
+    until(lambda: served("default/web"))
+    until(lambda: {"default/headless", "default/named"} <= sink.keys(Kind.SERVICE))
+    assert not served("default/headless")
+    assert not served("default/named")
 
 
 def test_a_pod_gets_its_addresses_and_loses_them_when_it_has_finished(cluster, follow):

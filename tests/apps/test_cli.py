@@ -20,7 +20,7 @@ from apps.rest import Rest
 from controller.release import Released
 from controller.session import State
 from pipelines.addresses import parse_cidr, parse_ip, parse_mac
-from pipelines.model import Change, Endpoint, Invalid, Kind, Neighbor, Policy, Problem, neighbor_key
+from pipelines.model import Change, Endpoint, Invalid, Kind, Neighbor, Policy, Problem, Service, neighbor_key
 from tests.apps.stub import StubFabric, as_desired, session_row
 
 
@@ -266,6 +266,16 @@ def test_a_service_that_has_no_address_is_listed_too(url: str, fabric: StubFabri
     (line,) = [line for line in ran.stdout.splitlines() if line.startswith("default/broken")]
     assert line.split() == ["default/broken", "-", "-", "-", "-", "unusable"]
     assert "'10.96.0.777' is no address" in ran.stderr
+
+
+def test_a_service_that_is_left_alone_is_listed_with_the_reason(url: str, fabric: StubFabric) -> None:
+    value = Service("default", "ext", left_alone="ExternalName: a name in DNS")
+    fabric.compiler.run([Change(Kind.SERVICE, "default/ext", value)])
+    for words in (("services",), ("services", "ext"), ("services", "ext", "--node", "n1")):
+        ran = run(*words, "--url", url)
+        assert ran.exit_code == 0
+        (line,) = [line for line in ran.stdout.splitlines() if line.startswith("default/ext")]
+        assert " ".join(line.split()) == "default/ext - - - - left alone ExternalName: a name in DNS"
 
 
 def test_diff_is_silent_and_ends_well_when_all_is_as_it_should_be(url: str) -> None:

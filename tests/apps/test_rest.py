@@ -14,7 +14,7 @@ from apps.rest import PIECE, Rest, _pieces
 from controller.round import Rows
 from controller.session import State
 from pipelines.addresses import parse_ip
-from pipelines.model import Change, Invalid, Kind, MacSource, Neighbor, Policy, Problem, Settings, neighbor_key
+from pipelines.model import Change, Invalid, Kind, MacSource, Neighbor, Policy, Problem, Service, Settings, neighbor_key
 from pipelines.tables import TABLES
 from tests.apps.stub import StubFabric, as_desired, session_row
 
@@ -85,10 +85,18 @@ def test_a_service_shows_what_clients_on_a_node_may_get(client: Client) -> None:
 
 
 def test_a_service_that_is_not_there_or_cannot_be_used_says_why(client: Client, fabric: StubFabric) -> None:
-    assert client.get("/v1/services/default/none", 404)["error"] == "there is no Service default/none that is served"
+    assert client.get("/v1/services/default/none", 404)["error"] == "there is no Service default/none"
     problem = Problem(Kind.SERVICE, "default/broken", "spec.clusterIPs[0]", "'10.96.0.777' is no address")
     fabric.compiler.run([Change(Kind.SERVICE, "default/broken", Invalid((problem,)))])
     assert "'10.96.0.777' is no address" in client.get("/v1/services/default/broken", 404)["error"]
+
+
+def test_a_service_that_is_left_alone_says_why(client: Client, fabric: StubFabric) -> None:
+    fabric.compiler.run([Change(Kind.SERVICE, "default/ext", Service("default", "ext", left_alone="ExternalName"))])
+    one = client.get("/v1/services/default/ext")
+    assert (one["state"], one["reason"], one["frontends"]) == ("left alone", "ExternalName", [])
+    assert one in client.get("/v1/services")
+    assert client.get("/v1/services/default/web")["reason"] is None
 
 
 def test_health_checks_tell_the_status_on_every_node(client: Client, fabric: StubFabric) -> None:

@@ -184,7 +184,9 @@ def test_a_service_that_is_not_for_us_still_hides_a_second_one(tmp_path):
     (tmp_path / "a.yaml").write_text(SERVICE % ("web", "None"))
     (tmp_path / "b.yaml").write_text(SERVICE % ("web", "10.96.0.2"))
     reading = manifests.read(tmp_path)
-    assert reading.values == {}
+    (value,) = reading.values.values()
+    assert isinstance(value, Service)
+    assert value.left_alone
     assert len(reading.problems) == 1
 
 

@@ -52,19 +52,30 @@ def test_a_service_has_the_frontends_of_its_type_and_no_others():
         assert plain.load_balancer_ips == on_nodes.load_balancer_ips == ()
         assert plain.health_check_port == on_nodes.health_check_port == 0
         assert plain.source_ranges == on_nodes.source_ranges == ()
-    assert found("ExternalName", externalName="a.example", **more) is None
+    named = found("ExternalName", externalName="a.example", **more)
+    assert named == Service("shop", "web", left_alone=named.left_alone), "nothing that flows could follow from"
     assert service("ClusterIP", **more) == plain, "and back again"
 
 
 @pytest.mark.parametrize("value", ["other-proxy", ""])
 def test_the_label_of_another_proxy_takes_a_service_away_and_gives_it_back(value):
     """B20, KEP-2447."""
-    assert found("LoadBalancer", labels={"service.kubernetes.io/service-proxy-name": value}) is None
-    assert isinstance(found("LoadBalancer", labels={"app": "web"}), Service)
+    other = found("LoadBalancer", labels={"service.kubernetes.io/service-proxy-name": value})
+    assert other == Service("shop", "web", left_alone=other.left_alone)
+    assert "another proxy" in other.left_alone
+    assert found("LoadBalancer", labels={"app": "web"}).left_alone == ""
 
 
 def test_a_headless_service_has_no_external_frontends_either():
-    assert found("ClusterIP", clusterIP="None", clusterIPs=["None"], externalIPs=["192.0.2.10"]) is None
+    value = found("ClusterIP", clusterIP="None", clusterIPs=["None"], externalIPs=["192.0.2.10"])
+    assert value == Service("shop", "web", left_alone=value.left_alone)
+
+
+@pytest.mark.parametrize("text", ["Nodeport", "External", "None"])
+def test_a_type_that_kubernetes_does_not_have_is_told_and_means_cluster_ip(text):
+    value = service(text)
+    assert [port.node_port for port in value.ports] == [0, 0]
+    assert fields(value) == ["spec.type"]
 
 
 # --- load balancer addresses and external IPs ------------------------------------------------------------------------

@@ -2,10 +2,11 @@
 
 import pytest
 
-from k8s_bridge import translate
 from pipelines.addresses import parse_ip
 from pipelines.model import Invalid, Kind, Protocol, Service, ServicePort
 from tests.bridge.translating import fields, translated
+
+OTHER = {"service.kubernetes.io/service-proxy-name": "other"}
 
 
 def service(labels=None, **spec):
@@ -33,23 +34,24 @@ def test_a_service_has_its_addresses_and_ports():
 
 
 @pytest.mark.parametrize(
-    ("labels", "spec"),
+    ("labels", "spec", "why"),
     [
-        (None, {"clusterIP": "None", "ports": [{"port": 80}]}),
-        (None, {"clusterIP": "None", "clusterIPs": ["None"], "ports": [{"port": 80}]}),
-        (None, {"type": "ExternalName", "externalName": "a.example"}),
-        (None, {"type": "ExternalName", "clusterIP": "10.96.0.10", "ports": [{"port": 80}]}),
-        ({"service.kubernetes.io/service-proxy-name": "other"}, {"clusterIP": "10.96.0.10", "ports": [{"port": 80}]}),
-        ({"service.kubernetes.io/service-proxy-name": ""}, {"clusterIP": "10.96.0.10", "ports": [{"port": 80}]}),
-        (None, {"ports": [{"port": 80}]}),
-        (None, {"clusterIP": "", "ports": [{"port": 80}]}),
-        (None, {}),
+        (None, {"clusterIP": "None", "ports": [{"port": 80}]}, "headless"),
+        (None, {"clusterIP": "None", "clusterIPs": ["None"], "ports": [{"port": 80}]}, "headless"),
+        (None, {"type": "ExternalName", "externalName": "a.example"}, "ExternalName"),
+        (None, {"type": "ExternalName", "clusterIP": "10.96.0.10", "ports": [{"port": 80}]}, "ExternalName"),
+        (OTHER, {"clusterIP": "10.96.0.10", "ports": [{"port": 80}]}, "another proxy"),
+        (dict.fromkeys(OTHER, ""), {"clusterIP": "10.96.0.10", "ports": [{"port": 80}]}, "another proxy"),
+        (None, {"ports": [{"port": 80}]}, "no ClusterIP"),
+        (None, {"clusterIP": "", "ports": [{"port": 80}]}, "no ClusterIP"),
+        (None, {}, "no ClusterIP"),
     ],
 )
-def test_services_that_must_be_ignored_do_not_exist(labels, spec):
-    """B20: headless, ExternalName, another proxy's, and not allocated yet: no value and no complaint."""
-    content = {"metadata": {"name": "web", "labels": labels}, "spec": spec}
-    assert translated(Kind.SERVICE, content) == translate.Translated(Kind.SERVICE, "default/web", None)
+def test_services_that_must_be_left_alone_say_why_and_nothing_else(labels, spec, why):
+    """B20: headless, ExternalName, another proxy's, and not allocated yet: nothing to serve and no complaint."""
+    value = service(labels, **spec)
+    assert why in value.left_alone
+    assert value == Service("shop", "web", left_alone=value.left_alone)
 
 
 def test_a_second_family_appears_and_disappears_with_the_spec():
