@@ -113,7 +113,8 @@ class DirectorySource:
             try:
                 files = found_files(self._root)
             except OSError as error:
-                self._note(file_problem(str(self._root), 0, f"cannot be read, so everything is kept: {error.strerror}"))
+                then = "so everything is kept" if self._synced else "and nothing is known yet"
+                self._note(file_problem(str(self._root), 0, f"cannot be read, {then}: {error.strerror}"))
                 return True
             stamps = {name: stamp for name, path in files.items() if (stamp := _stamp(path)) is not None}
             before, self._seen = self._seen, stamps

@@ -13,6 +13,7 @@ import click
 import msgspec
 
 from apps import settings
+from apps.forms import SourceAddress
 
 APPS = ("apps.fabric", "apps.inspection")
 
@@ -32,9 +33,10 @@ def run(config: str | None, **options: str | None) -> None:
     config = config or os.environ.get(settings.VARIABLE) or None
     given: dict[str, Any] = {key: value for key, value in options.items() if value is not None}
     try:
-        settings.load(config, given)
+        chosen = settings.load(config, given)
     except settings.ConfigError as error:
         raise click.ClickException(str(error)) from error
+    _check_directory(chosen.source_address)
     manager = Path(sysconfig.get_path("scripts"), "ryu-manager")
     if not manager.exists():
         raise click.ClickException(f"{manager} is missing: install Signalbox into this Python environment")
@@ -43,3 +45,17 @@ def run(config: str | None, **options: str | None) -> None:
     if config:
         environment[settings.VARIABLE] = config
     os.execve(manager, [str(manager), *APPS], environment)  # noqa: S606  (no shell is wanted)
+
+
+def _check_directory(source: SourceAddress) -> None:
+    """One that vanishes later keeps everything; one that is not there to begin with is a slip in its name."""
+    if source.kind != "directory":
+        return
+    try:
+        Path(source.place).stat()
+    except OSError as error:
+        raise _NoDirectory(f"source: the directory {source.place} cannot be read: {error.strerror}") from error
+
+
+class _NoDirectory(click.ClickException):
+    exit_code = 2

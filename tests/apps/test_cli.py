@@ -75,8 +75,10 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], dict[str, 
 
 
 def test_run_becomes_ryu_manager_with_its_options(
-    started: list[tuple[list[str], dict[str, str]]], monkeypatch: pytest.MonkeyPatch
+    started: list[tuple[list[str], dict[str, str]]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "manifests").mkdir()
     ran = run(
         "run", "--source", "manifests", "--ofp-listen", "[::]:6653", "--rest-listen", "127.0.0.1:9", "--mode", "observe"
     )
@@ -118,6 +120,15 @@ def test_run_refuses_wrong_settings_before_it_starts(
     ran = run("run", *options)
     assert ran.exit_code == 1
     assert said in ran.stderr
+    assert not started
+
+
+def test_run_refuses_a_directory_that_is_not_there(
+    started: list[tuple[list[str], dict[str, str]]], tmp_path: Path
+) -> None:
+    ran = run("run", "--source", tmp_path / "nodir")
+    assert ran.exit_code == 2
+    assert ran.stderr == f"Error: source: the directory {tmp_path}/nodir cannot be read: No such file or directory\n"
     assert not started
 
 

@@ -291,7 +291,7 @@ def test_a_directory_that_is_missing_keeps_everything_for_as_long_as_it_takes(fo
     followed.now += 3600
     followed.settle()
     assert len(followed.sink.values) == 9
-    assert "No such file or directory" in followed.source.status().last_error
+    assert "everything is kept: No such file or directory" in followed.source.status().last_error
     shutil.move(aside, followed.path)
     followed.settle()
     assert followed.source.status().last_error == ""
@@ -308,7 +308,7 @@ def test_with_the_directory_missing_a_confirmation_means_everything(followed):
 def test_a_directory_that_is_missing_at_the_start_is_not_in_sync(tmp_path):
     followed = Followed(tmp_path / "later").settle()
     assert not followed.source.status().synced
-    assert "No such file" in followed.messages()[0]
+    assert "nothing is known yet: No such file" in followed.messages()[0]
     followed.source.confirm()
     assert not followed.source.status().synced, "there is nothing to confirm yet"
     followed.path.mkdir()
