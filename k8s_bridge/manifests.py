@@ -15,6 +15,7 @@ from k8s_bridge.documents import SUFFIXES, BrokenFile, documents
 from k8s_bridge.known_kinds import API_VERSIONS, ours, passed_over
 from k8s_bridge.slices import Pause, no_pause
 from k8s_bridge.source import value_problems
+from k8s_bridge.wrong_types import shown
 from pipelines.model import Kind, Problem, Value
 
 Key = tuple[Kind, str]
@@ -154,7 +155,8 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 def _unrolled(content: Any) -> Iterator[Any]:
     """The objects of a List; items of a typed list (`PodList`) need not repeat their kind."""
-    if not isinstance(content, dict) or not str(content.get("kind", "")).endswith("List"):
+    kind = content.get("kind") if isinstance(content, dict) else None
+    if not isinstance(kind, str) or not kind.endswith("List"):
         yield content
         return
     items = content.get("items")
@@ -163,7 +165,7 @@ def _unrolled(content: Any) -> Iterator[Any]:
     if not isinstance(items, list):
         yield content
         return
-    kind, version = content["kind"].removesuffix("List"), content.get("apiVersion")
+    kind, version = kind.removesuffix("List"), content.get("apiVersion")
     for item in items:
         named = kind and isinstance(item, dict)
         yield from _unrolled({"kind": kind, "apiVersion": version} | item if named else item)
@@ -171,12 +173,12 @@ def _unrolled(content: Any) -> Iterator[Any]:
 
 def _add(found: list[Found], problems: list[Problem], name: str, line: int, item: Any) -> None:
     if not isinstance(item, dict):
-        problems.append(file_problem(name, line, f"expected a Kubernetes object, got {_shown(item)}"))
+        problems.append(file_problem(name, line, f"expected a Kubernetes object, got {shown(item)}"))
         return
     kind, version = item.get("kind"), item.get("apiVersion")
     if not isinstance(kind, str) or not isinstance(version, str):
         missing = "kind" if not isinstance(kind, str) else "apiVersion"
-        problems.append(file_problem(name, line, f"{missing}: required: a text, got {_shown(item.get(missing))}"))
+        problems.append(file_problem(name, line, f"{missing}: required: a text, got {shown(item.get(missing))}"))
         return
     wanted = ours(version, kind)
     if wanted is None:
@@ -194,8 +196,3 @@ def _unknown(version: str, kind: str) -> str:
     versions: Iterable[str] = next((known for of, known in API_VERSIONS.items() if of.value == kind), ())
     hint = f" (expected {' or '.join(versions)})" if versions else ""
     return f"{kind} of apiVersion {version} is not a kind that is known here{hint}"
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "…"

@@ -90,7 +90,7 @@ def identify(kind: Kind, raw: bytes | msgspec.Raw) -> Translated:
     """Only which object it is (for a deletion): `value` is None."""
     try:
         identity = _IDENTITY.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return _nameless(kind, "object", str(error))
     return _identified(kind, identity)
 

@@ -52,6 +52,18 @@ FAULTS = {
         [POD.replace("10.10.1.10}]", "10.10.1.300}]") % ("a", 1)],
         ("Pod", "default/a", "status.podIPs[0].ip", "10.10.1.300"),
     ),
+    "a value of a wrong type": (
+        [SERVICE.replace("port: 80", "port: 80, nodePort: x") % ("web", 1)],
+        ("Service", "default/web", "spec.ports[0].nodePort", 'must be a whole number, not the text "x"'),
+    ),
+    "a part of a wrong type": (
+        [SERVICE.replace("ports: [{port: 80}]", "ports: 80") % ("web", 1)],
+        ("Service", "default/web", "spec.ports", "must be a list, not the number 80"),
+    ),
+    "a misspelt field": (
+        [SERVICE.replace("clusterIPs:", "externalTraficPolicy: Local, clusterIPs:") % ("web", 1)],
+        ("Service", "default/web", "spec.externalTraficPolicy", "did you mean externalTrafficPolicy?"),
+    ),
     "a missing name": (
         ["apiVersion: v1\nkind: Service\nmetadata: {namespace: default}\n"],
         ("File", "", "content", "metadata.name"),

@@ -38,6 +38,25 @@ def test_a_problem_is_one_line_of_text_with_file_and_line(tmp_path: Path) -> Non
     assert line.endswith("b.yaml:3")
 
 
+def test_what_is_right_in_an_object_is_compiled_beside_what_is_wrong(tmp_path: Path) -> None:
+    """Else another service could have its ClusterIP."""
+    (tmp_path / "a.yaml").write_text(SERVICE.replace("port: 80", "port: 80, nodePort: x") % ("web", 1))
+    (tmp_path / "b.yaml").write_text(SERVICE % ("thief", 2))
+    report = json.loads(run("check", tmp_path, "--output", "json").stdout)
+    assert [(one["object"], one["field"]) for one in report["findings"]] == [
+        ("default/thief", "spec.ports"),
+        ("default/web", "spec.ports[0].nodePort"),
+    ]
+
+
+def test_services_that_are_left_alone_are_counted_and_no_problem(tmp_path: Path) -> None:
+    spec = "spec: {type: ExternalName, externalName: a.example}"
+    (tmp_path / "a.yaml").write_text(f"apiVersion: v1\nkind: Service\nmetadata: {{name: ext}}\n{spec}\n")
+    ran = run("check", tmp_path)
+    assert ran.exit_code == 0
+    assert "1 Service" in ran.stdout
+
+
 def test_the_demo_is_in_order() -> None:
     ran = run("check", DEMO)
     assert ran.exit_code == 0

@@ -11,8 +11,9 @@ import pytest
 from k8s_bridge.findings import LONGEST_REASON, MOST_PROBLEMS
 from k8s_bridge.manifests import FileReading, parse, read
 from k8s_bridge.node_facts import MOST_ENTRIES
-from k8s_bridge.translate import from_json
-from pipelines.model import Kind, Node
+from k8s_bridge.source import value_problems
+from k8s_bridge.translate import from_json, identify
+from pipelines.model import Invalid, Kind, Node
 
 SECONDS = 5.0  # for what takes milliseconds when it is not multiplied
 MEMORY = 4 << 30
@@ -96,6 +97,30 @@ def test_annotation_of_a_megabyte_costs_no_time_and_no_megabyte_of_log() -> None
         assert all(len(problem.reason) < LONGEST_REASON + 10 for problem in problems)
 
 
+@pytest.mark.parametrize("wrong", ["1", "[]", "true", "0x" + "f" * 9000])
+@pytest.mark.parametrize("where", ["externalIPs: …", "ports: …", "loadBalancerSourceRanges: …, type: LoadBalancer"])
+def test_values_of_wrong_types_cost_little_however_many(where: str, wrong: str) -> None:
+    """Each is refused by itself, and a handful is told."""
+    text = f"apiVersion: v1\nkind: Service\nmetadata: {{name: a}}\nspec: {{clusterIP: 10.96.0.1, {where}}}\n"
+    began = time.thread_time()
+    reading = parse("a.yaml", text.replace("…", f"[{', '.join([wrong] * 2_000)}]").encode())
+    assert time.thread_time() - began < SECONDS
+    problems = value_problems(reading.found[0].value)
+    assert 0 < len(problems) <= MOST_PROBLEMS + 1
+    assert all(len(problem.reason) < LONGEST_REASON + 10 for problem in problems)
+
+
+def test_object_of_a_wrong_type_that_is_nested_without_end_is_told_by_its_name() -> None:
+    """What is passed over by the strict way is read by the lenient one."""
+    deep = b'{"metadata": {"name": "a"}, "spec": [], "more": ' + b"[" * 900 + b"]" * 900 + b"}"
+    found = from_json(Kind.SERVICE, deep)
+    assert found.key == "default/a"
+    assert isinstance(found.value, Invalid)
+    deeper = b'{"metadata": {"name": "a"}, "spec": [], "more": ' + b"[" * 200_000 + b"]" * 200_000 + b"}"
+    assert from_json(Kind.SERVICE, deeper).problems
+    assert identify(Kind.SERVICE, deeper).problems, "nor may a deletion end the watch"
+
+
 def words(reading: FileReading) -> str:
     return " ".join(str(problem) for problem in reading.problems)
 
@@ -108,6 +133,7 @@ def words(reading: FileReading) -> str:
         ('"a b"', "metadata.name"),
         ("ümlaut", "metadata.name"),
         (".nan", "metadata.name"),
+        ("0x" + "f" * 9000, "metadata.name"),
         ("!!binary aGVsbG8=", "metadata.name"),
         ("x, name: y", "occurs twice"),
         ("!!python/object/apply:os.getcwd []", "constructor"),
@@ -118,6 +144,13 @@ def test_names_that_are_no_names_are_told(value: str, said: str) -> None:
     reading = parse("names.yaml", f"apiVersion: v1\nkind: Node\nmetadata: {{name: {value}}}\n".encode())
     assert not reading.found
     assert said in words(reading)
+
+
+@pytest.mark.parametrize("text", ["kind: …", "apiVersion: v1\nkind: …", "apiVersion: …\nkind: Node", "[…]", "…"])
+def test_number_that_python_refuses_to_write_is_told_and_breaks_nothing(text: str) -> None:
+    reading = parse("number.yaml", text.replace("…", "0x" + "f" * 9000).encode())
+    assert reading.problems
+    assert not reading.broken
 
 
 def test_link_to_itself_hides_no_other_file(tmp_path: Path) -> None:

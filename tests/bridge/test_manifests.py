@@ -136,7 +136,7 @@ def test_kinds_that_do_not_concern_packets_are_passed_over(version, kind):
         ("- apiVersion: v1", "expected a Kubernetes object"),
         ("just text", "expected a Kubernetes object"),
         ("apiVersion: v1\nkind: List\nitems: {}", "List"),
-        ("apiVersion: v1\nkind: List\nitems: [1]", "expected a Kubernetes object, got 1"),
+        ("apiVersion: v1\nkind: List\nitems: [1]", "expected a Kubernetes object, got the number 1"),
     ],
 )
 def test_what_is_no_known_object_is_reported_with_file_and_line(text, said):
