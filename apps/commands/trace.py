@@ -7,21 +7,20 @@ from typing import Any, NamedTuple
 import click
 import msgspec
 
-from apps import offline, packet_words, settings
+from apps import offline, packet_words, settings, trace_entry
 from apps.commands import output
 from apps.commands.compile import PORT, neighbor_option, say_problems
+from apps.trace_words import verdict
 from k8s_bridge import manifests
 from pipelines import fields as f
-from pipelines.addresses import Ip, parse_ip, parse_mac, pod_port_name
+from pipelines.addresses import Ip, parse_mac
 from pipelines.derived import Derived
 from pipelines.flow import Bucket, Flow, FlowKey, Group
 from pipelines.interpreter import Outcome, Packet, Switch, tell
 from pipelines.interpreter.story import changes, flow_words, packet_text, table_name, value_text
-from pipelines.model import Kind, Port
+from pipelines.model import Port
 from pipelines.unit import UnitKey
-
-STRANGER = 0x0200000000FE  # the MAC of whoever sends by the uplink, or is sent to by the host
-ENTRIES = {"host": "LOCAL", "gw0": "gw0", "tunnel": "tun0"}
+from pipelines.view import Facts
 
 
 class Node(NamedTuple):
@@ -29,18 +28,39 @@ class Node(NamedTuple):
 
     switch: Switch
     ports: Mapping[str, Port]
-    uplink: str | None
     owners: Mapping[FlowKey, UnitKey]
     pods: Mapping[str, str]  # keys by port
+    facts: Facts
+
+    def owner(self, flow: Flow) -> UnitKey | None:
+        return self.owners.get(flow.key)
 
     def why(self, flow: Flow) -> str:
-        owner = self.owners.get(flow.key)
+        owner = self.owner(flow)
         return "" if owner is None else f"{owner.feature} {owner.key}".rstrip()
 
     def name_of(self, number: int) -> str:
         """As `--in` takes it, for pods."""
         name = next((name for name, port in self.ports.items() if port.number == number), str(number))
         return f"pod:{self.pods[name]}" if name in self.pods else name
+
+
+class Chosen:
+    """Chooses the `number`th endpoint, counted from 1: of a group, or of the groups that one group chooses among."""
+
+    def __init__(self, number: int) -> None:
+        self._number, self._before = number, number - 1  # endpoints to pass over
+
+    def __call__(self, group: Group, packet: Packet) -> Bucket:
+        """Raises ValueError when there are not so many."""
+        del packet
+        there = sum(bucket.weight for bucket in group.buckets)
+        for bucket in group.buckets:
+            if self._before < bucket.weight:
+                return bucket
+            self._before -= bucket.weight
+        one = "there is 1 endpoint" if there == 1 else f"there are {there} endpoints; choose 1 to {there}"
+        raise ValueError(f"--choice {self._number}: {one}")
 
 
 @click.command("trace", short_help="Show the way of a packet through a node's switch, with no switch.")
@@ -55,10 +75,10 @@ class Node(NamedTuple):
     help="By which port it enters: pod:NAMESPACE/NAME (or pod:NAME), uplink, host (the bridge's own port), gw0, or "
     "tunnel:ADDRESS of the node that sends it.",
 )
-@click.option("--src-mac", metavar="MAC", help="Its source MAC; if not given, that of who is there.")
+@click.option("--src-mac", metavar="MAC", help="Its source MAC; if not given, that of who is there, as the router.")
 @click.option("--dst-mac", metavar="MAC", help="Its destination MAC; if not given, the right one.")
 @click.option("--size", type=click.IntRange(60, 65535), default=100, show_default=True, help="Bytes, with Ethernet.")
-@click.option("--choice", type=click.IntRange(1), default=1, show_default=True, help="Which endpoint a group chooses.")
+@click.option("--choice", type=click.IntRange(1), default=1, show_default=True, help="Which endpoint is chosen.")
 @click.option("--reply", is_flag=True, help="The way of the answer as well.")
 @click.option("--port", "ports", multiple=True, type=PORT, metavar="NAME=NUMBER[/MAC]", help="As for `compile`.")
 @neighbor_option
@@ -80,14 +100,16 @@ def trace(
         chosen = settings.load(config, {"source": str(directory)}).fabric_settings()
         reading = manifests.read(directory)
         compiled = offline.compile_node(reading.values, chosen, name, dict(ports), dict(neighbors))
-        node = _node(compiled, name, choice)
-        asked = msgspec.structs.replace(_entering(node, entry, packet_words.parse(packet)), length=size)
+        node = _node(compiled, choice)
+        parsed = packet_words.parse(packet)
+        asked = trace_entry.entering(name, compiled.ports, node.facts, entry, parsed)
+        asked = msgspec.structs.replace(asked, length=size)
         macs = {field: parse_mac(mac) for field, mac in ((f.ETH_SRC, src_mac), (f.ETH_DST, dst_mac)) if mac}
         asked = asked.having(macs)
+        outcome = node.switch.receive(asked)
     except (settings.ConfigError, offline.Unknown, ValueError) as error:
         raise click.ClickException(str(error)) from error
     say_problems(directory, reading, compiled)
-    outcome = node.switch.receive(asked)
     answers = [_answered(node, *sent) for sent in outcome.sent] if reply else []
     if output == "json":
         _json(node, asked, outcome, answers)
@@ -98,48 +120,16 @@ def trace(
         _text(node, answered, found)
 
 
-def _node(compiled: offline.Offline, name: str, choice: int) -> Node:
+def _node(compiled: offline.Offline, choice: int) -> Node:
     found = [(key, unit) for key, unit in compiled.compiler.units.items() if key.scope in compiled.scopes]
     flows = [flow for _, unit in found for flow in unit.flows]
     groups = [group for _, unit in found for group in unit.groups]
 
-    def choose(group: Group, packet: Packet) -> Bucket:
-        del packet
-        return group.buckets[(choice - 1) % len(group.buckets)]
-
-    switch = Switch(flows, groups, [port.number for port in compiled.ports.values()], choose)
+    switch = Switch(flows, groups, [port.number for port in compiled.ports.values()], Chosen(choice))
     owners = {flow.key: key for key, unit in found for flow in unit.flows}
     facts = compiled.compiler.facts
     pods = {pod.port: pod.key for pod in facts.peek(Derived.LOCAL_POD).values()}
-    return Node(switch, compiled.ports, facts.peek(Kind.NODE)[name].uplink, owners, pods)
-
-
-def _entering(node: Node, entry: str, packet: Packet) -> Packet:
-    """By its port, with the MACs that belong there. Raises ValueError."""
-    kind, _, rest = entry.partition(":")
-    if kind == "pod" and rest:
-        namespace, slash, pod = rest.partition("/")
-        port = pod_port_name(namespace, pod) if slash else pod_port_name("default", namespace)
-    elif entry == "uplink" and node.uplink:
-        port = node.uplink
-    else:
-        port = ENTRIES.get(kind, "")
-    if port not in node.ports or (kind == "tunnel") is not bool(rest and kind != "pod"):
-        known = "pod:NAMESPACE/NAME of a pod of this node, uplink, host, gw0, tunnel:ADDRESS"
-        raise ValueError(f"--in {entry}: there is no such port on this node; {known}")
-    own, gateway = node.ports["LOCAL"].mac, node.ports["gw0"].mac
-    source, destination = {
-        "pod": (node.ports[port].mac, gateway),
-        "uplink": (STRANGER, own),
-        "host": (own, STRANGER),
-        "gw0": (gateway, gateway),
-        "tunnel": (STRANGER, f.TUNNEL_MAC),
-    }[kind]
-    values = {f.IN_PORT: node.ports[port].number, f.ETH_SRC: source, f.ETH_DST: destination}
-    if kind == "tunnel":
-        end = parse_ip(rest)
-        values[f.TUNNEL_SRC[end.family]] = end.value
-    return packet.having(values)
+    return Node(switch, compiled.ports, owners, pods, facts)
 
 
 def _answered(node: Node, port: int, sent: Packet) -> tuple[Packet, Outcome]:
@@ -155,7 +145,13 @@ def _answered(node: Node, port: int, sent: Packet) -> tuple[Packet, Outcome]:
 
 def _text(node: Node, asked: Packet, outcome: Outcome) -> None:
     click.echo(f"by {node.name_of(asked[f.IN_PORT])}: {packet_text(asked)}")
-    click.echo("\n".join(tell(outcome, node.why, node.name_of)))
+    lines = list(tell(outcome, node.why, node.name_of))
+    found = verdict(outcome, node.owner, node.facts)
+    if found.result in ("dropped", "held"):
+        lines.pop()  # says the same without the reason
+    if found.reason:
+        lines.append(str(found))
+    click.echo("\n".join(lines))
 
 
 def _json(node: Node, asked: Packet, outcome: Outcome, answers: list[tuple[Packet, Outcome]]) -> None:
@@ -166,6 +162,7 @@ def _json(node: Node, asked: Packet, outcome: Outcome, answers: list[tuple[Packe
 
 
 def _told(node: Node, asked: Packet, outcome: Outcome) -> dict[str, Any]:
+    found = verdict(outcome, node.owner, node.facts)
     steps: list[dict[str, Any]] = []
     for step in outcome.trace:
         if step.action is None:
@@ -190,6 +187,8 @@ def _told(node: Node, asked: Packet, outcome: Outcome) -> dict[str, Any]:
         "out": [{"port": node.name_of(port), "packet": _values(packet)} for port, packet in outcome.sent],
         "to_controller": [_values(message.packet) for message in outcome.to_controller],
         "held": outcome.held,
+        "result": found.result,
+        "reason": found.reason,
     }
 
 

@@ -9,7 +9,9 @@ from click.testing import CliRunner, Result
 
 from apps import packet_words
 from apps.cli import signalbox
+from apps.commands.trace import Chosen
 from pipelines import fields as f
+from pipelines.flow import Bucket, Group
 from tests.apps.stub import DEMO
 
 TO_SERVICE = "tcp,10.10.1.10:40000→10.96.0.80:80"
@@ -80,7 +82,47 @@ def test_what_no_service_takes_goes_to_the_controller() -> None:
 def test_what_is_dropped_says_so() -> None:
     spoofed = run("--in", "pod:default/a", "udp,10.10.1.99:1→10.10.2.10:2")
     assert spoofed.exit_code == 0
-    assert spoofed.stdout.splitlines()[-1] == "dropped"
+    assert spoofed.stdout.splitlines()[-1] == "dropped: its source is none of the addresses of who sends it"
+    assert "dropped\n" not in spoofed.stdout
+
+
+def without_endpoint_on_n1(path: Path) -> Path:
+    """The demo's, where no endpoint of the service `local` is on n1."""
+    for file in DEMO.iterdir():
+        text = file.read_text()
+        (path / file.name).write_text(
+            text.replace("nodeName: n1", "nodeName: n2") if file.name == "shop.yaml" else text
+        )
+    return path
+
+
+def test_what_a_local_policy_drops_says_so(tmp_path: Path) -> None:
+    packet = "tcp,203.0.113.9→192.168.77.101:30081"
+    assert told("--in", "uplink", packet)["result"] == "sent"
+    words = ["trace", str(without_endpoint_on_n1(tmp_path)), "--node", "n1", "--in", "uplink", packet]
+    last = CliRunner().invoke(signalbox, words).stdout.splitlines()[-1]
+    policy = "externalTrafficPolicy of Service default/local is Local"
+    assert last == f"dropped: {policy}, and no endpoint on this node is ready"
+
+
+def test_a_service_without_endpoints_refuses_by_name() -> None:
+    last = run("--in", "pod:a", "tcp,10.10.1.10→10.96.0.93:80").stdout.splitlines()[-1]
+    assert last == "refused: TCP reset, because no endpoint of Service default/empty is ready"
+
+
+def test_what_is_refused_says_how_and_why() -> None:
+    ports = {"tcp": "refused: TCP reset", "udp": "refused: ICMP port unreachable"}
+    for protocol, said in ports.items():
+        last = run("--in", "pod:a", f"{protocol},10.10.1.10→10.96.0.80:81").stdout.splitlines()[-1]
+        assert last == f"{said}, because no Service in 10.96.0.0/16 has this address, port and protocol"
+    found = told("--in", "pod:a", "tcp,10.10.1.10→10.96.0.80:81")
+    assert (found["result"], found["reason"].partition(",")[0]) == ("refused", "TCP reset")
+    assert (told("--in", "pod:a", TO_SERVICE)["result"], told("--in", "pod:a", TO_SERVICE)["reason"]) == ("sent", "")
+
+
+def test_pings_of_services_are_dropped_with_the_reason() -> None:
+    found = told("--in", "pod:a", "icmp,10.10.1.10→10.96.0.80")
+    assert (found["result"], "no service answers pings" in found["reason"]) == ("dropped", True)
 
 
 def test_a_tunnel_takes_only_from_nodes(tmp_path: Path) -> None:
@@ -90,6 +132,52 @@ def test_a_tunnel_takes_only_from_nodes(tmp_path: Path) -> None:
     taken = told("--config", config, "--in", "tunnel:192.168.77.102", packet)
     assert [sent["port"] for sent in taken["out"]] == ["pod:default/a"]
     assert told("--config", config, "--in", "tunnel:203.0.113.5", packet)["out"] == []
+
+
+def test_an_endpoint_that_is_not_there_is_not_chosen() -> None:
+    found = [told("--in", "pod:a", "--choice", number, TO_SERVICE)["out"] for number in (1, 2, 3)]
+    assert {out[0]["packet"]["nw_dst"] for out in found} == {"10.10.1.20", "10.10.2.20", "10.10.3.20"}
+    ran = run("--in", "pod:a", "--choice", 4, TO_SERVICE)
+    assert (ran.exit_code, ran.stderr) == (1, "Error: --choice 4: there are 3 endpoints; choose 1 to 3\n")
+
+
+def test_a_choice_goes_on_in_the_group_that_it_leads_to() -> None:
+    outer = Group(1, (Bucket(1, (), weight=2), Bucket(2, (), weight=3)))
+    inner = Group(2, tuple(Bucket(number, ()) for number in range(3)))
+    packet, chosen = packet_words.parse(TO_SERVICE), Chosen(4)
+    assert [chosen(group, packet).id for group in (outer, inner)] == [2, 1]
+    with pytest.raises(ValueError, match="choose 1 to 5"):
+        Chosen(6)(outer, packet)
+
+
+@pytest.mark.parametrize(
+    ("entry", "to"), [("host", "192.168.77.101"), ("host", "10.10.1.1"), ("gw0", "192.168.77.101")]
+)
+def test_what_a_node_sends_to_itself_never_reaches_its_switch(entry: str, to: str) -> None:
+    ran = run("--in", entry, f"tcp,192.168.77.101→{to}:30080")
+    assert ran.exit_code == 1
+    assert f"{to} is n1's own address, and its kernel keeps it" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("source", "mac"),
+    [
+        ("203.0.113.9", "fe:00:00:00:00:01"),  # beyond the router
+        ("10.10.3.10", "fe:00:00:00:00:01"),  # a pod of the other subnet
+        ("192.168.77.50", "02:00:00:00:00:fe"),  # a stranger on the segment
+        ("192.168.77.102", "aa:00:00:00:00:02"),  # n2
+        ("10.10.2.10", "aa:00:00:00:00:02"),  # a pod on n2
+    ],
+)
+def test_by_the_uplink_a_packet_has_the_mac_of_the_station_that_sends_it(source: str, mac: str) -> None:
+    given = ("--in", "uplink", "--neighbor", "192.168.77.1=fe:00:00:00:00:01")
+    assert told(*given, f"tcp,{source}→192.168.77.101:30080")["packet"]["dl_src"] == mac
+
+
+def test_a_router_that_nobody_knows_has_a_stand_in() -> None:
+    packet = "tcp,203.0.113.9→192.168.77.101:30080"
+    assert told("--in", "uplink", packet)["packet"]["dl_src"] == "02:00:00:00:00:fe"
+    assert told("--in", "uplink", "--src-mac", "02:00:00:00:00:01", packet)["packet"]["dl_src"] == "02:00:00:00:00:01"
 
 
 ROUTER, ROUTER_MAC = "192.168.77.1", "02:00:00:00:77:01"
