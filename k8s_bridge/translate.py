@@ -42,7 +42,7 @@ _CLUSTER_SCOPED = (Kind.NODE, Kind.SERVICE_CIDR)
 _ANNOTATED = (Kind.NODE, Kind.POD, Kind.SERVICE)  # by people
 _NAMES = ("metadata.name", "metadata.namespace")
 _NEEDED: dict[Kind, tuple[str, ...]] = {
-    Kind.NODE: ("spec", "status"),
+    Kind.NODE: ("spec",),
     Kind.POD: ("spec", "status"),
     Kind.SERVICE: ("spec", "spec.ports"),
     Kind.ENDPOINT_SLICE: ("addressType", "ports", "endpoints"),
@@ -164,12 +164,14 @@ def _none_of_ours(value: Value | None) -> bool:
     return value is None or (isinstance(value, Service) and bool(value.left_alone))
 
 
-def _node(findings: Findings, raw: shapes.Node) -> Node:
+def _node(findings: Findings, raw: shapes.Node) -> Node | Invalid:
     meta = raw.metadata
     notes = shapes.notes(meta)
     zone = meta.labels.zone if meta.labels is not None else None
     pod_cidrs = node_facts.pod_cidrs(findings, raw.spec or shapes.NodeSpec())
     addresses = node_facts.addresses(findings, notes, raw.status or shapes.NodeStatus())
+    if not addresses and findings.lost("status"):
+        return Invalid(findings.problems)
     families = {cidr.family for cidr in pod_cidrs} | {at.ip.family for at in addresses}
     datapath_id = node_facts.datapath_id(findings, notes)
     return Node(

@@ -201,6 +201,15 @@ def test_a_node_keeps_its_other_values():
     assert fields(value) == ["spec.podCIDRs[0]", "status.addresses[0]"]
 
 
+def test_a_node_needs_its_status_only_where_no_annotation_has_its_addresses():
+    meta = {"name": "n1", "annotations": {"signalbox.dev/node-addresses": "192.168.77.101/24"}}
+    value = translated(Kind.NODE, {"metadata": meta, "status": []}).value
+    assert isinstance(value, Node)
+    assert [str(at.ip) for at in value.addresses] == ["192.168.77.101"]
+    assert isinstance(translated(Kind.NODE, {"metadata": {"name": "n1"}, "status": []}).value, Invalid)
+    assert isinstance(translated(Kind.NODE, {"metadata": meta, "spec": []}).value, Invalid)
+
+
 def test_a_pod_of_which_nobody_can_tell_whose_network_it_uses_has_no_address():
     status = {"phase": "Running", "podIPs": [{"ip": "10.10.1.10"}]}
     value = translated(Kind.POD, {"metadata": META, "spec": {"hostNetwork": "yes"}, "status": status}).value
