@@ -1,4 +1,4 @@
-"""The commands of the lab: `up`, `status`, `exec`, `sync`, `down`."""
+"""The commands of the lab: `up`, `list`, `status`, `exec`, `sync`, `down`."""
 
 import os
 import sys
@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from lab import netns
-from lab.cluster import STATE, Lab, take_down
+from lab.cluster import STATE, Lab, labs, take_down
 from lab.manifests import ManifestError
 from lab.netns import LabError
 from lab.plan import CONTROLLER, STANDARD_MTU
@@ -72,6 +72,13 @@ def show(name: str, output: str) -> None:
     click.echo(msgspec.json.format(msgspec.json.encode(now)).decode() if output == "json" else text(now))
 
 
+@lab.command("list")
+def names() -> None:
+    """List the labs that are up."""
+    for name in labs():
+        click.echo(name)
+
+
 @lab.command(
     "exec",
     short_help="Run a program on a node, in a pod, or elsewhere.",
@@ -120,6 +127,8 @@ def sync(directory: Path, name: str) -> None:
 def down(name: str) -> None:
     """Remove a lab and all that runs in it, or what is left of it."""
     netns.check_name(name)
+    if not (STATE / name).exists() and not netns.existing(name):
+        click.echo(f"there is nothing of a lab {name}; up are: {', '.join(labs()) or 'none'}", err=True)
     take_down(name, STATE / name)
 
 

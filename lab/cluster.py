@@ -65,7 +65,8 @@ class Lab(Changes):
         try:
             kept = msgspec.json.decode((path / "plan.json").read_bytes(), type=Plan)
         except FileNotFoundError as error:
-            raise LabError(f"no lab {name} is up") from error
+            known = ", ".join(labs(state)) or "none"
+            raise LabError(f"no lab {name} is up; there are: {known}") from error
         lab = cls.__new__(cls)
         Changes.__init__(lab, name, path, kept)
         return lab
@@ -140,6 +141,11 @@ class Lab(Changes):
                 self._script(node.name, script.masquerade(self.plan, node), "masquerade") for node in self.plan.nodes
             )
         return Synced(tuple(pod.key for pod in fresh), tuple(gone), new.problems)
+
+
+def labs(state: Path = STATE) -> list[str]:
+    """The names of those that are up."""
+    return sorted(plan.parent.name for plan in state.glob("*/plan.json"))
 
 
 def take_down(name: str, state: Path) -> None:

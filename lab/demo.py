@@ -15,6 +15,7 @@ from lab.product import Product
 from lab.tour import inspection, nodes, services
 from lab.tour.stage import NotSeen, Stage, console
 
+INTERRUPTED = 130  # as shells say of what SIGINT ended
 EXAMPLE = Path(__file__).parent.parent / "examples" / "demo"
 
 STEPS = (
@@ -66,6 +67,9 @@ def main() -> int:
     except (NotSeen, LabError) as error:
         console.print(f"\n[red]not seen:[/red] {error}")
         return 1
+    except KeyboardInterrupt:
+        console.print("\n[red]interrupted[/red]")
+        return INTERRUPTED
     finally:
         if not left_running:
             with console.status("taking the lab down"):

@@ -11,6 +11,10 @@ import msgspec
 from apps.commands.output import Command
 
 SECONDS = 30
+ELSEWHERE = (
+    "--url (or SIGNALBOX_URL) says where it is; that of a lab is asked by "
+    "`signalbox lab exec --name NAME controller -- signalbox …`, and `signalbox lab list` names the labs"
+)
 
 
 def url_option(command: Command) -> Command:
@@ -35,7 +39,7 @@ def ask(url: str, path: str, method: str = "GET", **query: str | None) -> Any:
         raise click.ClickException(f"{path}: {_reason(error)}") from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", error)
-        raise click.ClickException(f"no controller answers at {url}: {reason}") from error
+        raise click.ClickException(f"no controller answers at {url}: {reason}. {ELSEWHERE}") from error
 
 
 def _reason(error: urllib.error.HTTPError) -> str:

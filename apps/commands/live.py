@@ -8,25 +8,39 @@ from apps import flow_rows
 from apps.commands import output as out
 from apps.commands.client import ask, url_option
 from pipelines.several import several
+from pipelines.tables import BY_ID
+
+LEARNED = {number for table in BY_ID.values() for number in table.learns}  # tables that switches write into
 
 
 @click.command()
 @url_option
 @out.output_option
-def status(url: str, output: str) -> None:
-    """Show whether all is well, and what is not."""
+@click.pass_context
+def status(context: click.Context, url: str, output: str) -> None:
+    """Show whether all is well, and what is not.
+
+    Ends with 0 when the controller and its switches are ready, else with 1. Problems of objects do not change that:
+    all other objects are served. `check` ends with 1 for them.
+    """
     found = ask(url, "/v1/status")
     problems = ask(url, "/v1/problems")
     switches = ask(url, "/v1/switches")
     if output == "json":
         out.as_json({**found, "problems": problems, "switches": switches})
-        return
+    else:
+        _say_status(found, problems, switches)
+    context.exit(0 if found["ready"] else 1)
+
+
+def _say_status(found: Any, problems: list[Any], switches: list[Any]) -> None:
     source = found["source"]
     counts = ", ".join(f"{count} {kind}" for kind, count in source["objects"].items())
     out.table(
         ("", ""),
         [
             ("ready", "ok" if found["ready"] else "; ".join(found["not_ready"])),
+            ("problems", f"{len(problems)}, listed below" if problems else "none"),
             ("source", f"{source['name']}{': ' + source['last_error'] if source['last_error'] else ''}"),
             ("objects", counts or "none"),
             ("switches", _connected(found)),
@@ -84,18 +98,29 @@ def _switches(rows: list[Any]) -> None:
 @click.option("--node", help="Only what this node's switch carries.")
 @click.option("--table", "table_", help="Only this table, by name or number.")
 @click.option("--feature", help="Only flows of this feature, as in docs/pipeline.md.")
+@click.option("--object", "object_", metavar="TEXT", help="Only flows whose object has this in its name.")
 @url_option
 @out.output_option
-def flows(node: str | None, table_: str | None, feature: str | None, url: str, output: str) -> None:
-    """List flows, each with the object that it is there for."""
+def flows(
+    node: str | None, table_: str | None, feature: str | None, object_: str | None, url: str, output: str
+) -> None:  # fmt: skip
+    """List flows, each with the object that it is there for.
+
+    It is what the controller wants. Flows that a switch learns by itself are on that switch only.
+    """
     rows = flow_rows.in_order(ask(url, "/v1/flows", node=node, table=table_, feature=feature))
+    if object_ is not None:
+        rows = [row for row in rows if object_ in row["object"]]
     if output == "json":
         out.as_json(rows)
-    else:
-        out.table(
-            ("TABLE", "FLOW", "FEATURE", "SCOPE", "OBJECT"),
-            [(row["table_name"], row["flow"], row["feature"], row["scope"], row["object"]) for row in rows],
-        )
+        return
+    out.table(
+        ("TABLE", "OBJECT", "FEATURE", "SCOPE", "FLOW"),
+        [(row["table_name"], row["object"], row["feature"], row["scope"], row["flow"]) for row in rows],
+    )
+    for number in sorted({row["table"] for row in rows} & LEARNED):
+        seen = f"ovs-ofctl -O OpenFlow15 dump-flows br0 table={number}"
+        click.echo(f"{BY_ID[number].name}: flows that a switch learned are not listed; on its node: {seen}", err=True)
 
 
 @click.command()

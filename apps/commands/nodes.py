@@ -101,4 +101,12 @@ def pods(node: str | None, mtu: str | None, url: str, output: str) -> None:
         for row in rows
     ]
     out.table(("POD", "NODE", "ADDRESSES", "PORT", "MTU"), shown)
+    if node is None and mtu is None:
+        _say_left_out(ask(url, "/v1/status")["source"]["objects"].get("Pod", 0) - len(rows))
     out.problems_of("Pod", rows)
+
+
+def _say_left_out(count: int) -> None:
+    if count > 0:
+        more = "1 more Pod has" if count == 1 else f"{count} more Pods have"
+        click.echo(f"{more} no port: on the host network, ended, without an address yet, or unusable", err=True)

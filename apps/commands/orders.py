@@ -8,6 +8,8 @@ import click
 from apps.commands import output as out
 from apps.commands.client import ask, url_option
 
+MENDED = {"missing": "put back", "outdated": "brought up to date", "altered": "written again", "too many": "removed"}
+
 
 @click.command()
 @url_option
@@ -80,13 +82,21 @@ def _outcome(asked: Any, before: dict[str, Any], now: dict[str, Any]) -> dict[st
         "state": here.get("state", asked["state"]),
         "audited": here.get("audits", 0) > (0 if again else then.get("audits", 0)),
         "drift": {kind: count for kind, count in drift.items() if count > 0},
+        "held_removals": here.get("held_removals", 0),
     }
 
 
 def _said(row: dict[str, Any]) -> str:
     if not row["audited"]:
         return f"not looked at: {row['state']}"
-    return ", ".join(f"{count} {kind}" for kind, count in sorted(row["drift"].items())) or "no difference"
+    said = []
+    for kind, count in sorted(row["drift"].items()):
+        thing, _, how = kind.partition(" ")
+        one = f"1 {thing.removesuffix('s')} was" if count == 1 else f"{count} {thing} were"
+        said.append(f"{one} {how}, {MENDED.get(how, 'mended')}")
+    if row["held_removals"]:
+        said.append(f"{row['held_removals']} removals are held back; `signalbox confirm` lets them go")
+    return "; ".join(said) or "no difference"
 
 
 @click.command(short_help="Clear a switch that no Node names any more.")

@@ -70,7 +70,7 @@ def _details(row: Any) -> None:
     if row["source_ranges"]:
         said.append(f"only for clients in {', '.join(row['source_ranges'])}")
     if row["health_check_port"]:
-        said.append(f"health checks on port {row['health_check_port']}")
+        said.append(f"health checks on port {row['health_check_port']}: not answered yet (needs the node agent)")
     announced = {front["address"]: front for front in row["frontends"] if front["announcement"]}
     for address, front in announced.items():
         by = f" by {front['announced_by']}" if front["announced_by"] else ""

@@ -171,6 +171,15 @@ def test_pods_are_a_table_with_what_they_may_send(url: str, fabric: StubFabric) 
     assert line.endswith("9000 (at most 1500)")
     assert "9000 is more than the 1500 bytes" in ran.stderr
     assert len(run("pods", "--url", url, "--mtu", "wrong").stdout.splitlines()) == 2
+    assert "more Pod" not in ran.stderr
+
+
+def test_pods_without_a_port_are_counted(url: str, fabric: StubFabric) -> None:
+    every = len(fabric.compiler.facts.peek(Kind.POD))
+    listed = len(run("pods", "--url", url).stdout.splitlines()) - 1
+    assert every > listed
+    said = run("pods", "--url", url).stderr
+    assert said.startswith(f"{every - listed} more Pods have no port: on the host network")
 
 
 def test_services_are_a_table_with_endpoints(url: str) -> None:
@@ -207,7 +216,7 @@ def test_one_service_shows_its_endpoints_and_what_a_node_chooses(url: str, fabri
     lines = [" ".join(line.split()) for line in ran.stdout.splitlines()]
     assert "a client keeps its endpoint for 600 s after its last connection" in lines
     assert "only for clients in 198.51.100.0/24" in lines
-    assert "health checks on port 31000" in lines
+    assert "health checks on port 31000: not answered yet (needs the node agent)" in lines
     assert "10.10.2.20:8080 TCP n2 ready yes - web-ipv4" in lines
     choice = "10.96.0.80:80 TCP ClusterIP all clients own internalTrafficPolicy is Local 10.10.2.20:8080"
     assert choice in lines
@@ -229,6 +238,23 @@ def test_flows_are_in_order_and_filtered(url: str) -> None:
     assert priorities == sorted(priorities, reverse=True)
 
 
+def test_flows_of_an_object_are_found_by_its_name(url: str) -> None:
+    lines = run("flows", "--url", url, "--node", "n1", "--object", "default/a").stdout.splitlines()
+    assert lines[0].split() == ["TABLE", "OBJECT", "FEATURE", "SCOPE", "FLOW"]
+    assert len(lines) > 1
+    assert {line.split()[1] for line in lines[1:]} == {"default/a"}
+    every = json.loads(run("flows", "--url", url, "--node", "n1", "--output", "json").stdout)
+    some = json.loads(run("flows", "--url", url, "--node", "n1", "--object", "default/a", "--output", "json").stdout)
+    assert some == [row for row in every if "default/a" in row["object"]]
+
+
+def test_tables_into_which_switches_learn_say_where_that_is_seen(url: str) -> None:
+    said = run("flows", "--url", url, "--table", "affinity").stderr
+    assert said.startswith("affinity: flows that a switch learned are not listed")
+    assert "ovs-ofctl -O OpenFlow15 dump-flows br0 table=40" in said
+    assert run("flows", "--url", url, "--table", "route").stderr == ""
+
+
 def test_a_wrong_parameter_is_said_in_the_controllers_words(url: str) -> None:
     ran = run("flows", "--url", url, "--table", "nowhere")
     assert ran.exit_code == 1
@@ -241,6 +267,23 @@ def test_status_shows_problems_and_switches(url: str, fabric: StubFabric) -> Non
     text = run("status", "--url", url).stdout
     for words in ("the switch of n2 is SLAVE: another master", "UNCLAIMED", "a.yaml", "longest stall"):
         assert words in text
+
+
+def test_status_counts_problems_at_the_top_and_ends_well_in_spite_of_them(url: str, fabric: StubFabric) -> None:
+    ran = run("status", "--url", url)
+    assert ran.exit_code == 0
+    assert ["problems", "none"] in [line.split() for line in ran.stdout.splitlines()]
+    problems = tuple(Problem("File", name, "content", "bad") for name in ("a.yaml", "b.yaml"))
+    fabric.source.now = type(fabric.source.now)("directory x", problems=problems)
+    ran = run("status", "--url", url)
+    assert " ".join(ran.stdout.splitlines()[2].split()) == "problems 2, listed below"
+    assert ran.exit_code == 0
+
+
+@pytest.mark.parametrize("output", ["text", "json"])
+def test_status_ends_with_one_until_all_is_ready(output: str, url: str, fabric: StubFabric) -> None:
+    fabric.reasons = ["the source is not in sync"]
+    assert run("status", "--url", url, "--output", output).exit_code == 1
 
 
 def test_status_says_which_nodes_have_no_switch(url: str) -> None:
@@ -318,8 +361,20 @@ def test_an_audit_waits_for_its_outcome(url: str, fabric: StubFabric) -> None:
     assert (ran.exit_code, ran.stdout) == (0, "n1: no difference\n")
     fabric.switches.drift = {"flows missing": 2}
     ran = run("audit", "--url", url, "--node", "n1")
-    assert (ran.exit_code, ran.stdout) == (1, "n1: 2 flows missing\n")
+    assert (ran.exit_code, ran.stdout) == (1, "n1: 2 flows were missing, put back\n")
     assert run("audit", "--url", url, "--node", "n2").exit_code == 1
+
+
+def test_an_audit_says_what_was_done_about_each_difference(url: str, fabric: StubFabric) -> None:
+    fabric.switches.drift = {"flows altered": 1, "flows too many": 3, "groups outdated": 2}
+    said = run("audit", "--url", url).stdout
+    assert said == (
+        "n1: 1 flow was altered, written again; 3 flows were too many, removed; 2 groups were outdated, "
+        "brought up to date\n"
+    )
+    fabric.switches.rows = [session_row(1, "n1", State.READY, held_removals=5)]
+    fabric.switches.drift = {}
+    assert "5 removals are held back; `signalbox confirm` lets them go" in run("audit", "--url", url).stdout
 
 
 def test_an_audit_names_switches_that_it_does_not_look_at(url: str, fabric: StubFabric) -> None:
@@ -376,6 +431,8 @@ def test_no_controller_is_said_plainly() -> None:
     ran = run("nodes", "--url", "http://127.0.0.1:1")
     assert ran.exit_code == 1
     assert "no controller answers at http://127.0.0.1:1: " in ran.stderr
+    assert "--url (or SIGNALBOX_URL) says where it is" in ran.stderr
+    assert "`signalbox lab exec --name NAME controller -- signalbox …`" in ran.stderr
 
 
 # --- the command itself ---------------------------------------------------------------------------------------------
