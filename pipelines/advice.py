@@ -1,12 +1,11 @@
 """What a person should know though no flow follows from it: objects and settings that say what cannot work."""
 
 from collections.abc import Iterator
-from functools import lru_cache
 
 from pipelines import node_rules
-from pipelines.addresses import BITS, Cidr, Ip, parse_cidr, parse_ip
+from pipelines.addresses import BITS, Cidr, Ip, parse_ip
 from pipelines.claims import Outcome
-from pipelines.derived import Derived, Target, known_segment, node_port_key
+from pipelines.derived import Derived, Target, known_segment, node_port_key, subnet
 from pipelines.model import EndpointSlice, Kind, Node, Pod, Problem, Settings
 from pipelines.mtu import mtu_of_pods
 from pipelines.several import several
@@ -102,20 +101,15 @@ def about_settings(key: str, settings: Settings, facts: Facts) -> Outcome:
     return Outcome((), [Problem(Kind.SETTINGS, key, field, reason) for field, reason in found])
 
 
-@lru_cache(maxsize=16384)
-def _subnet(name: str) -> Cidr:
-    return parse_cidr(name)
-
-
 def _pools(settings: Settings, facts: Facts) -> Iterator[tuple[str, str]]:
     if not settings.announce:
         return
     names = facts.all(Derived.SEGMENT)
     for pool in settings.announce:
-        subnets = [name for name in sorted(names) if known_segment(name) and _subnet(name).family == pool.family]
+        subnets = [name for name in sorted(names) if known_segment(name) and subnet(name).family == pool.family]
         if whose := _around(pool, facts):
             yield "announce", f"{pool} lies in {whose}; name addresses of the nodes' subnet that nobody else hands out"
-        elif names and not any(_subnet(name).overlaps(pool) for name in subnets):
+        elif names and not any(subnet(name).overlaps(pool) for name in subnets):
             known = several(subnets) or "none is known: do Nodes say their addresses with prefix lengths?"
             yield "announce", f"{pool} lies in no subnet of nodes ({known}); nothing in it is announced"
 
@@ -146,7 +140,7 @@ def _taken(ip: Ip, facts: Facts) -> str:
         return f"is an address of Node {node}"
     if whose := _around(Cidr(ip.family, ip.value, BITS[ip.family]), facts):
         return f"lies in {whose}"
-    subnets = [name for name in facts.all(Derived.SEGMENT) if known_segment(name) and _subnet(name).__contains__(ip)]
+    subnets = [name for name in facts.all(Derived.SEGMENT) if known_segment(name) and subnet(name).__contains__(ip)]
     return f"lies in {min(subnets)}, a subnet of nodes" if subnets else ""
 
 

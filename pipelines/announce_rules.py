@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Iterable
 from functools import lru_cache
 
-from pipelines.addresses import BITS, Cidr, Ip, parse_cidr, parse_ip
+from pipelines.addresses import Ip, parse_ip
 from pipelines.claims import Claim, Outcome
 from pipelines.derived import (
     Announced,
@@ -22,6 +22,7 @@ from pipelines.derived import (
     Station,
     known_segment,
     segments,
+    subnet,
 )
 from pipelines.model import Claimed, Kind, Node
 from pipelines.view import Facts
@@ -64,21 +65,9 @@ def announced(key: str, openings: tuple[Opening, ...], facts: Facts) -> Outcome:
 
 
 def _segment(ip: Ip, facts: Facts) -> str | None:
-    """The narrowest, should subnets overlap. Not the addresses that stand for a whole IPv4 subnet."""
-    around = [name for name in facts.all(Derived.SEGMENT) if known_segment(name) and _subnet(name).__contains__(ip)]
-    if not around:
-        return None
-    name = max(around, key=lambda name: (_subnet(name).length, name))
-    subnet = _subnet(name)
-    host_bits = BITS[subnet.family] - subnet.length
-    if ip.family == 4 and host_bits > 1 and ip.value - subnet.value in (0, (1 << host_bits) - 1):
-        return None
-    return name
-
-
-@lru_cache(maxsize=4096)
-def _subnet(name: str) -> Cidr:
-    return parse_cidr(name)
+    """The narrowest, should subnets overlap."""
+    around = [name for name in facts.all(Derived.SEGMENT) if known_segment(name) and subnet(name).__contains__(ip)]
+    return max(around, key=lambda name: (subnet(name).length, name)) if around else None
 
 
 def _elected(ip: Ip, segment: str, openings: Iterable[Opening], holder: str, facts: Facts) -> str:

@@ -4,11 +4,12 @@ How they come about is in `rules`. The kinds stand in the order in which rules m
 """
 
 from enum import StrEnum
+from functools import lru_cache
 from typing import NamedTuple
 
 from msgspec import Struct
 
-from pipelines.addresses import Cidr, Interface, Ip
+from pipelines.addresses import BITS, Cidr, Interface, Ip, parse_cidr
 from pipelines.model import Node, Protocol
 
 
@@ -233,6 +234,19 @@ def segments(node: Node) -> tuple[str, ...]:
 def known_segment(name: str) -> bool:
     """False for the segment of nodes without a known prefix, which joins nobody."""
     return name not in ("4:", "6:")
+
+
+@lru_cache(maxsize=16384)
+def subnet(segment: str) -> Cidr:
+    """Of a known segment."""
+    return parse_cidr(segment)
+
+
+def edge_of(ip: Ip, segment: str) -> bool:
+    """Whether it is the first or last address of an IPv4 subnet, which stand for all of it."""
+    link = subnet(segment)
+    bits = BITS[4] - link.length
+    return ip.family == link.family == 4 and bits > 1 and ip.value - link.value in (0, (1 << bits) - 1)
 
 
 def segment_family(name: str) -> int:

@@ -14,6 +14,8 @@ from pipelines.derived import (
     ServiceBackends,
     Target,
     ZoneBackends,
+    edge_of,
+    known_segment,
     local_choice,
     node_choice,
     service_port_key,
@@ -248,6 +250,9 @@ def _may_have(key: str, at: _Address, facts: Facts, problems: list[Problem]) -> 
     whose = stands_for(at.ip, facts)
     if not whose and (home := facts.pod_cidr(at.ip)):
         whose = f"in podCIDR {home.cidr} of Node {home.node}"
+    if not whose and at.entrance is not Entrance.CLUSTER_IP:
+        edges = (name for name in sorted(facts.all(Derived.SEGMENT)) if known_segment(name) and edge_of(at.ip, name))
+        whose = next((f"the first or last address of the nodes' subnet {name}" for name in edges), "")
     if whose:
         problems.append(Problem(Kind.SERVICE, key, FIELDS[at.entrance], f"{at.ip} is {whose}; ignored here"))
     return not whose

@@ -50,3 +50,12 @@ def test_a_range_that_holds_a_router_is_no_service_range(cidr: str) -> None:
     assert compiler.facts.peek(Derived.SERVICE_RANGE) == {}
     reason = f"{cidr} holds {ROUTER}, a router of Node n1; it is not used as a service range"
     assert said(compiler) == [f"ServiceCIDR kubernetes: spec.cidrs: {reason}"]
+
+
+@pytest.mark.parametrize("edge", ["192.168.77.0", "192.168.77.255"])
+def test_a_service_does_not_get_an_address_that_stands_for_a_subnet(edge: str) -> None:
+    wanted = service("web", ("10.96.0.80",), ("http", "TCP", 80), external_ips=ips(edge))
+    compiler = compiled(n1(), wanted)
+    assert f"{edge} TCP 80" not in compiler.facts.peek(Derived.FRONTEND)
+    (problem,) = compiler.problems()
+    assert problem.reason == f"{edge} is the first or last address of the nodes' subnet 192.168.77.0/24; ignored here"
