@@ -5,10 +5,12 @@ that of a NodePort has the unspecified address, for all addresses of nodes that 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from apps.answers import UNUSABLE, Pause, Row, by_object, no_pause
 from apps.node_rows import settings_of
+from pipelines.addresses import Cidr, Ip, parse_cidr
 from pipelines.derived import (
     Derived,
     Entrance,
@@ -17,15 +19,18 @@ from pipelines.derived import (
     ServiceBackends,
     Target,
     ZoneBackends,
+    known_segment,
     service_port_key,
 )
 from pipelines.model import EndpointSlice, Kind, Node, Policy, Problem, Served, Service, ServicePort
+from pipelines.several import several
 from pipelines.view import Facts
 
 Slices = Mapping[str, Sequence[EndpointSlice]]  # by service
 
 WORST = ("conflict", "not served", "no endpoints")  # states of a frontend; of several the first of these is said
 LEFT_ALONE = "left alone"
+NOT_ANNOUNCED = "not announced"
 
 
 Announcement = Callable[[str], tuple[str | None, str]]  # of an address: its node, and how that stands
@@ -68,8 +73,8 @@ def service(
     slices: Sequence[EndpointSlice],
     announcement: Announcement = nobody,
 ) -> Row:
-    """`state` is that of its worst frontend, or LEFT_ALONE, for which there is a `reason`; `affinity_seconds` is null
-    without affinity.
+    """`state` is that of its worst frontend, or LEFT_ALONE. `reason`: why it is left alone, or which frontends have
+    that state while others have another. `affinity_seconds` is null without affinity.
     """
     frontends = [
         frontend(key, front, port, backends, facts, wrong) | announced(front, facts, announcement)
@@ -82,7 +87,7 @@ def service(
     return {
         "name": key,
         "state": next((state for state in WORST if state in states), "served") if frontends else none,
-        "reason": value.left_alone or None,
+        "reason": value.left_alone or _mixed(frontends) or None,
         "internal_policy": value.internal_policy.value,
         "external_policy": value.external_policy.value,
         "affinity_seconds": value.affinity or None,
@@ -92,6 +97,16 @@ def service(
         "endpoints": list(endpoints(key, slices, facts)),
         "problems": wrong,
     }
+
+
+def _mixed(frontends: Sequence[Row]) -> str:
+    states = {front["state"] for front in frontends}
+    if len(states) < 2:
+        return ""
+    worst = next(state for state in WORST if state in states)
+    which = [f"{front['entrance']} {front['address']} port {front['port']}/{front['protocol']}" for front in frontends
+             if front["state"] == worst]  # fmt: skip
+    return f"{worst}: {several(which)}; {len(which)} of {len(frontends)}"
 
 
 def ports_of(key: str, value: Service, facts: Facts) -> Iterator[tuple[ServicePort, ServiceBackends]]:
@@ -107,17 +122,24 @@ def ports_of(key: str, value: Service, facts: Facts) -> Iterator[tuple[ServicePo
 def frontend(
     key: str, front: Frontend, port: ServicePort, backends: ServiceBackends, facts: Facts, wrong: list[Row]
 ) -> Row:
-    """`sources`: prefixes of the clients that may use it, empty for all. `endpoints`: what new connections may get."""
+    """`sources`: prefixes of the clients that may use it, empty for all. `endpoints`: what new connections may get,
+    none where `served` is false. `node_addresses`: of a NodePort, the prefixes of addresses that have it, empty for all.
+    """
+    wanted = settings_of(facts).node_port_addresses if front.entrance is Entrance.NODE_PORT else ()
+    on = [str(cidr) for cidr in wanted if cidr.family == front.ip.family]
     holder: Frontend | None = facts.peek(Derived.FRONTEND).get(front.key)
     if holder is None:
         state, reason = "not served", next((row["reason"] for row in wrong if str(front.ip) in row["reason"]), "")
     elif holder.service != key:
         told = (row["reason"] for row in wrong if front.said in row["reason"])
         state, reason = "conflict", next(told, f"it belongs to Service {holder.service}")
+    elif wanted and not on:
+        state, reason = "not served", f"node_port_addresses has none of IPv{front.ip.family}"
     elif not backends.targets:
         state, reason = "no endpoints", "new connections are refused"
     else:
         state, reason = "served", ""
+    used = backends.targets if state == "served" else ()
     return {
         "address": str(front.ip),
         "port": front.port,
@@ -128,23 +150,42 @@ def frontend(
         "sources": [str(cidr) for cidr in front.sources],
         "state": state,
         "reason": reason,
+        "served": state == "served",
         "holder": holder.service if holder else None,
-        "group": facts.peek(Derived.GROUP_ID).get(backends.key) if backends.targets else None,
-        "endpoints": targets(backends.targets),
+        "node_addresses": on,
+        "group": facts.peek(Derived.GROUP_ID).get(backends.key) if used else None,
+        "endpoints": targets(used),
     }
 
 
 def announced(front: Frontend, facts: Facts, announcement: Announcement) -> Row:
-    """Of an address that is to be announced on a segment; null for others.
+    """Of an address in a subnet of nodes; null for others.
 
-    `announcement`: "probing", "announced", "conflict" (a station of the network has the address) or "no node" (its
-    policy is Local, and no node has a ready endpoint).
+    `announcement`: "probing", "announced", "conflict" (a station of the network has the address), "no node" (its
+    policy is Local, and no node has a ready endpoint), or NOT_ANNOUNCED: it is in no pool, so somebody else has to
+    answer for it.
     """
     holder: Frontend | None = facts.peek(Derived.FRONTEND).get(front.key)
     if holder != front or front.entrance not in (Entrance.LOAD_BALANCER, Entrance.EXTERNAL_IP):
         return {"announced_by": None, "announcement": None}
     node, state = announcement(str(front.ip))
+    if not state and _is_silent(front.ip, facts):
+        state = NOT_ANNOUNCED
     return {"announced_by": node, "announcement": state or None}
+
+
+def _is_silent(ip: Ip, facts: Facts) -> bool:
+    """Whether stations of its subnet ask for it by ARP or ND, and no node answers."""
+    text = str(ip)
+    if text in facts.peek(Derived.ON_LINK) or text in facts.peek(Derived.NODE_ADDRESS):
+        return False
+    subnets = _subnets(tuple(facts.peek(Derived.SEGMENT)))
+    return any(subnet.__contains__(ip) for subnet in subnets)
+
+
+@lru_cache(maxsize=16)
+def _subnets(segments: tuple[str, ...]) -> tuple[Cidr, ...]:
+    return tuple(parse_cidr(name) for name in segments if known_segment(name))
 
 
 def targets(found: Iterable[Target]) -> list[Row]:
@@ -178,28 +219,45 @@ def endpoints(key: str, slices: Sequence[EndpointSlice], facts: Facts) -> Iterat
 
 # --- one service as clients on one node find it ----------------------------------------------------------------------
 
-INSIDE, OUTSIDE, EVERYBODY = "pods and the node's own processes", "clients outside", "all clients"
+EVERYBODY = "all clients"
+INSIDE, OUTSIDE = "pods and the node's own processes", "clients outside"
+# Of the node's own addresses: what its own processes send there its kernel keeps, and other nodes' send it on.
+ITSELF, PODS, ELSEWHERE = "the node's own processes", "pods on the node", "clients outside and on other nodes"
+ALL_BUT_ITSELF = "all but the node's own processes"
+NEVER_HERE = "their packets never reach the switch: the kernel keeps them (not yet: needs the node agent)"
 
 
 def on_node(key: str, value: Service, node: Node, facts: Facts) -> Iterator[Row]:
     """For each frontend that the service has: which endpoints connections that the node's switch takes may get, and
     why. `choice`: "all", "own" (a Local policy), "node hints", "zone hints", or "none".
     """
+    addresses = {at.ip for at in node.addresses}
     for _port, backends in ports_of(key, value, facts):
         for front in backends.frontends:
             holder = facts.peek(Derived.FRONTEND).get(front.key)
-            if holder is not None and holder.service == key:
-                for clients, found, choice, reason in _choices(front, backends, node, facts):
-                    yield {
-                        "address": str(front.ip),
-                        "port": front.port,
-                        "protocol": front.protocol.value,
-                        "entrance": front.entrance.value,
-                        "clients": clients,
-                        "choice": choice if found else "none",
-                        "reason": reason,
-                        "endpoints": targets(found),
-                    }
+            if holder is None or holder.service != key:
+                continue
+            own = front.entrance is Entrance.NODE_PORT or front.ip in addresses
+            for clients, found, choice, reason in _choices(front, backends, node, facts):
+                yield _choice(front, _OF_OWN[clients] if own else clients, found, choice, reason)
+            if own:
+                yield _choice(front, ITSELF, (), "none", NEVER_HERE)
+
+
+_OF_OWN = {EVERYBODY: ALL_BUT_ITSELF, INSIDE: PODS, OUTSIDE: ELSEWHERE}
+
+
+def _choice(front: Frontend, clients: str, found: tuple[Target, ...], choice: str, reason: str) -> Row:
+    return {
+        "address": str(front.ip),
+        "port": front.port,
+        "protocol": front.protocol.value,
+        "entrance": front.entrance.value,
+        "clients": clients,
+        "choice": choice if found else "none",
+        "reason": reason,
+        "endpoints": targets(found),
+    }
 
 
 def _choices(
@@ -233,6 +291,7 @@ def health_checks(facts: Facts, pause: Pause = no_pause) -> Iterator[Row]:
     """For each healthCheckNodePort what a load balancer should be told on each node: 200 with a ready endpoint there.
 
     As kube-proxy counts: addresses of endpoints that are ready, of all ports together; terminating ones do not count.
+    `answered`: whether nodes do say so; not yet, it needs something that runs there.
     """
     slices: Slices = {}
     if settings_of(facts).services is Served.ALL:
@@ -248,6 +307,7 @@ def health_checks(facts: Facts, pause: Pause = no_pause) -> Iterator[Row]:
         yield {
             "service": key,
             "port": value.health_check_port,
+            "answered": False,
             "nodes": [
                 {"node": name, "local_endpoints": len(on.get(name, ())), "status": 200 if name in on else 503}
                 for name in sorted(facts.peek(Kind.NODE))

@@ -13,8 +13,8 @@ WIDE = 10_000  # columns when nobody looks: nothing is wrapped or cut
 
 COLOURS = {
     "READY": "green", "served": "green", "ok": "green", "OBSERVING": "cyan", "UNCLAIMED": "yellow",
-    "no endpoints": "yellow", "not served": "yellow", "conflict": "red", "unusable": "red", "NOT CONNECTED": "red",
-    "SLAVE": "red",
+    "no endpoints": "yellow", "served, not announced": "yellow", "not served": "yellow", "conflict": "red",
+    "unusable": "red", "NOT CONNECTED": "red", "SLAVE": "red",
     "+": "green", "-": "red", "~": "yellow",
 }  # fmt: skip
 

@@ -9,6 +9,11 @@ from apps.commands import output as out
 from apps.commands.client import ask, url_option
 from pipelines.several import several
 
+SILENT = "not announced"  # as in the answer
+UNHEARD = (
+    "served, but not announced: clients on its subnet, and routers there, find it only if something else answers for "
+    "it by ARP or ND; see `announce` (docs/services.md)"
+)
 SHOWN = 8  # endpoints of one frontend; more are counted
 
 
@@ -41,25 +46,30 @@ def services(name: str | None, node: str | None, url: str, output: str) -> None:
     out.problems_of("Service", rows)
 
 
-NO_FRONTEND = {"address": "", "protocol": "-", "entrance": "-", "policy": "-", "endpoints": ()}
+NO_FRONTEND = {
+    "address": "", "protocol": "-", "entrance": "-", "policy": "-", "endpoints": (), "announcement": None,
+}  # fmt: skip
 
 
 def _frontends(rows: list[Any]) -> None:
-    """A NodePort is shown at the unspecified address, as a socket would be. A service without any has a line too."""
+    """A NodePort is shown at the unspecified address, as a socket would be, or where it is. A service without any
+    has a line too.
+    """
     shown = [
         (
             row["name"],
-            _at(front["address"], front["port"]) if front["address"] else "-",
+            _where(front) if front["address"] else "-",
             front["protocol"],
             front["entrance"],
             front["policy"],
-            front["state"],
+            f"{row['affinity_seconds']} s" if front["address"] and row["affinity_seconds"] else "-",
+            f"served, {SILENT}" if front["announcement"] == SILENT and front["state"] == "served" else front["state"],
             front["reason"] or _several(front["endpoints"]),
         )
         for row in rows
         for front in row["frontends"] or ({**NO_FRONTEND, "state": row["state"], "reason": row["reason"]},)
     ]
-    out.table(("SERVICE", "ADDRESS", "PROTOCOL", "ENTRANCE", "POLICY", "STATE", "ENDPOINTS"), shown)
+    out.table(("SERVICE", "ADDRESS", "PROTOCOL", "ENTRANCE", "POLICY", "AFFINITY", "STATE", "ENDPOINTS"), shown)
 
 
 def _details(row: Any) -> None:
@@ -73,6 +83,9 @@ def _details(row: Any) -> None:
         said.append(f"health checks on port {row['health_check_port']}: not answered yet (needs the node agent)")
     announced = {front["address"]: front for front in row["frontends"] if front["announcement"]}
     for address, front in announced.items():
+        if front["announcement"] == SILENT:
+            said.append(f"{address}: {UNHEARD}")
+            continue
         by = f" by {front['announced_by']}" if front["announced_by"] else ""
         said.append(f"announcement of {address}: {front['announcement']}{by}")
     for line in said:
@@ -122,3 +135,9 @@ def _several(endpoints: Sequence[Any]) -> str:
 
 def _at(address: str, port: int) -> str:
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+def _where(front: Any) -> str:
+    if not front["node_addresses"]:
+        return _at(front["address"], front["port"])
+    return several((_at(prefix, front["port"]) for prefix in front["node_addresses"]), between=" ")

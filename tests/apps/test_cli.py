@@ -20,7 +20,7 @@ from apps.rest import Rest
 from controller.release import Released
 from controller.session import State
 from pipelines.addresses import parse_cidr, parse_ip, parse_mac
-from pipelines.model import Change, Endpoint, Invalid, Kind, Neighbor, Policy, Problem, Service, neighbor_key
+from pipelines.model import Change, Endpoint, Invalid, Kind, Neighbor, Policy, Problem, Service, Settings, neighbor_key
 from tests.apps.stub import StubFabric, as_desired, session_row
 
 
@@ -185,16 +185,42 @@ def test_pods_without_a_port_are_counted(url: str, fabric: StubFabric) -> None:
 def test_services_are_a_table_with_endpoints(url: str) -> None:
     lines = run("services", "--url", url).stdout.splitlines()
     (line,) = [line for line in lines if "10.96.0.80:80" in line]
-    assert line.split() == ["default/web", "10.96.0.80:80", "TCP", "ClusterIP", "Cluster", "served", "10.10.1.20:8080",
-                            "10.10.2.20:8080", "10.10.3.20:8080"]  # fmt: skip
+    assert line.split() == ["default/web", "10.96.0.80:80", "TCP", "ClusterIP", "Cluster", "-", "served",
+                            "10.10.1.20:8080", "10.10.2.20:8080", "10.10.3.20:8080"]  # fmt: skip
     assert any("[fd00:96::50]:80" in line for line in lines)
 
 
 def test_node_ports_and_load_balancer_addresses_have_lines_of_their_own(url: str) -> None:
     lines = [" ".join(line.split()) for line in run("services", "--url", url).stdout.splitlines()]
-    assert any(line.startswith("default/shop 0.0.0.0:30080 TCP NodePort Cluster served") for line in lines)
-    assert any(line.startswith("default/shop [::]:30080 TCP NodePort Cluster served") for line in lines)
-    assert any(line.startswith("default/shop 192.0.2.80:80 TCP load balancer Cluster served") for line in lines)
+    assert any(line.startswith("default/shop 0.0.0.0:30080 TCP NodePort Cluster - served") for line in lines)
+    assert any(line.startswith("default/shop [::]:30080 TCP NodePort Cluster - served") for line in lines)
+    assert any(line.startswith("default/shop 192.0.2.80:80 TCP load balancer Cluster - served") for line in lines)
+
+
+def test_the_list_shows_which_services_have_affinity(url: str) -> None:
+    lines = [" ".join(line.split()) for line in run("services", "--url", url).stdout.splitlines()]
+    assert any(line.startswith("default/sticky 10.96.0.92:80 TCP ClusterIP Cluster 600 s served") for line in lines)
+
+
+def test_node_ports_are_shown_where_they_are(url: str, fabric: StubFabric) -> None:
+    def lines() -> list[str]:
+        return [" ".join(line.split()) for line in run("services", "shop", "--url", url).stdout.splitlines()]
+
+    prefixes = tuple(map(parse_cidr, ("192.168.77.0/24", "192.168.78.0/24")))
+    fabric.compiler.run([Change(Kind.SETTINGS, "", Settings(node_port_addresses=prefixes))])
+    assert any("192.168.77.0/24:30080 192.168.78.0/24:30080 TCP NodePort" in line for line in lines())
+    assert any(line.endswith("not served node_port_addresses has none of IPv6") for line in lines())
+
+
+def test_an_address_that_nobody_announces_is_said_so_with_what_to_do(url: str, fabric: StubFabric) -> None:
+    value = fabric.compiler.facts.peek(Kind.SERVICE)["default/web"]
+    changed = replace(value, load_balancer_ips=(parse_ip("192.168.77.150"),))
+    fabric.compiler.run([Change(Kind.SERVICE, "default/web", changed)])
+    said = run("services", "web", "--url", url).stdout
+    (line,) = [line for line in said.splitlines() if "192.168.77.150:80" in line]
+    assert " load balancer Cluster - served, not announced 10.10.1.20:8080" in " ".join(line.split())
+    assert "\n192.168.77.150: served, but not announced: clients on its subnet, and routers there, find it only" in said
+    assert "`announce` (docs/services.md)" in said
 
 
 def test_many_endpoints_are_counted_and_not_listed(url: str, fabric: StubFabric) -> None:
@@ -318,7 +344,7 @@ def test_a_service_that_has_no_address_is_listed_too(url: str, fabric: StubFabri
     fabric.compiler.run([Change(Kind.SERVICE, "default/broken", Invalid((problem,)))])
     ran = run("services", "--url", url)
     (line,) = [line for line in ran.stdout.splitlines() if line.startswith("default/broken")]
-    assert line.split() == ["default/broken", "-", "-", "-", "-", "unusable"]
+    assert line.split() == ["default/broken", "-", "-", "-", "-", "-", "unusable"]
     assert "'10.96.0.777' is no address" in ran.stderr
 
 
@@ -329,7 +355,7 @@ def test_a_service_that_is_left_alone_is_listed_with_the_reason(url: str, fabric
         ran = run(*words, "--url", url)
         assert ran.exit_code == 0
         (line,) = [line for line in ran.stdout.splitlines() if line.startswith("default/ext")]
-        assert " ".join(line.split()) == "default/ext - - - - left alone ExternalName: a name in DNS"
+        assert " ".join(line.split()) == "default/ext - - - - - left alone ExternalName: a name in DNS"
 
 
 def test_diff_is_silent_and_ends_well_when_all_is_as_it_should_be(url: str) -> None:

@@ -136,7 +136,13 @@ def test_of_two_services_with_one_address_the_younger_is_told() -> None:
     lost = fronts(thief)["ClusterIP"]
     assert (lost["state"], lost["holder"]) == ("conflict", "default/web")
     assert lost["reason"].endswith("belongs to the older Service default/web; ignored here")
-    assert fronts(thief)["NodePort"]["state"] == "served", "it keeps what nobody else wants"
+    assert (lost["served"], lost["group"], lost["endpoints"]) == (False, None, [])
+    kept = fronts(thief)["NodePort"]
+    assert (kept["state"], kept["served"]) == ("served", True), "it keeps what nobody else wants"
+    assert kept["group"]
+    assert kept["endpoints"]
+    assert thief["reason"] == "conflict: ClusterIP 10.96.0.80 port 80/TCP; 1 of 2"
+    assert found["default/web"]["reason"] is None
     reason = "ClusterIP 10.96.0.80 port 80/TCP belongs to the older Service default/web; ignored here"
     assert thief["problems"] == [{"field": "spec.ports", "reason": reason}]
 
@@ -205,20 +211,33 @@ def choices(fabric: StubFabric, node: str) -> dict[tuple[str, str], tuple[str, t
     }
 
 
-ALL = service_rows.EVERYBODY
+ALL, OTHERS, ITSELF = service_rows.EVERYBODY, service_rows.ALL_BUT_ITSELF, service_rows.ITSELF
 BOTH = ("10.10.1.20", "10.10.2.20")
 
 
 def test_without_policy_or_hint_clients_get_any_endpoint() -> None:
     assert choices(StubFabric(service(), TWO), "n3") == {
         ("ClusterIP", ALL): ("all", BOTH),
-        ("NodePort", ALL): ("all", BOTH),
+        ("NodePort", OTHERS): ("all", BOTH),
+        ("NodePort", ITSELF): ("none", ()),
     }
 
 
+def test_a_nodes_own_processes_do_not_reach_its_own_addresses() -> None:
+    own = ("192.168.77.101", "198.18.0.20")
+    facts = (fabric := StubFabric(service(external_ips=own), TWO)).compiler.facts
+    rows = service_rows.on_node(KEY, facts.peek(Kind.SERVICE)[KEY], facts.peek(Kind.NODE)["n1"], facts)
+    never = {(row["entrance"], row["address"]): row["reason"] for row in rows if row["clients"] == ITSELF}
+    assert set(never) == {("NodePort", "0.0.0.0"), ("external IP", "192.168.77.101")}
+    assert all("never reach the switch" in reason and "needs the node agent" in reason for reason in never.values())
+    assert choices(fabric, "n2")["external IP", ALL] == ("all", BOTH), "another node's address"
+
+
 def test_an_external_local_policy_binds_clients_outside_only() -> None:
-    fabric = StubFabric(service(external_policy=Policy.LOCAL), TWO)
-    inside, outside = ("NodePort", service_rows.INSIDE), ("NodePort", service_rows.OUTSIDE)
+    fabric = StubFabric(service(external_policy=Policy.LOCAL, **OUTER), TWO)
+    assert choices(fabric, "n3")["load balancer", service_rows.INSIDE] == ("all", BOTH)
+    assert choices(fabric, "n3")["load balancer", service_rows.OUTSIDE] == ("none", ())
+    inside, outside = ("NodePort", service_rows.PODS), ("NodePort", service_rows.ELSEWHERE)
     here, elsewhere = choices(fabric, "n1"), choices(fabric, "n3")
     assert here[inside] == elsewhere[inside] == ("all", BOTH)
     assert here[outside] == ("own", ("10.10.1.20",))
@@ -230,7 +249,7 @@ def test_an_internal_local_policy_binds_everybody() -> None:
     fabric = StubFabric(service(internal_policy=Policy.LOCAL), TWO)
     assert choices(fabric, "n2")["ClusterIP", ALL] == ("own", ("10.10.2.20",))
     assert choices(fabric, "n3")["ClusterIP", ALL] == ("none", ())
-    assert choices(fabric, "n3")["NodePort", ALL] == ("all", BOTH)
+    assert choices(fabric, "n3")["NodePort", OTHERS] == ("all", BOTH)
 
 
 def test_hints_for_the_node_win_over_those_for_its_zone() -> None:
@@ -244,7 +263,7 @@ def test_hints_for_the_node_win_over_those_for_its_zone() -> None:
     zones = slice_(at("10.10.1.20", for_zones=("a",)), at("10.10.2.20", for_zones=("b",)))
     fabric.compiler.run([zones])
     assert choices(fabric, "n2")["ClusterIP", ALL] == ("zone hints", ("10.10.1.20",))
-    assert choices(fabric, "n3")["NodePort", ALL] == ("zone hints", ("10.10.2.20",))
+    assert choices(fabric, "n3")["NodePort", OTHERS] == ("zone hints", ("10.10.2.20",))
 
 
 @pytest.mark.parametrize("node", ["n1", "n2", "n3"])
@@ -278,6 +297,12 @@ def test_an_address_that_another_service_has_leads_nowhere_by_this_one() -> None
 
 
 # --- health checks --------------------------------------------------------------------------------------------------
+
+
+def test_health_checks_say_that_nobody_answers_them_yet() -> None:
+    local = service(external_policy=Policy.LOCAL, health_check_port=31000)
+    (row,) = service_rows.health_checks(StubFabric(local, TWO).compiler.facts)
+    assert row["answered"] is False
 
 
 def health(fabric: StubFabric) -> dict[str, dict[str, tuple[int, int]]]:
@@ -324,3 +349,38 @@ def test_addresses_that_are_announced_say_by_whom_and_others_nothing() -> None:
         "load balancer": ("n2", "announced"),
         "external IP": (None, None),
     }
+
+
+@pytest.mark.parametrize(
+    ("address", "announcement"),
+    [
+        ("192.168.77.150", "not announced"),
+        ("fd00:77::150", "not announced"),
+        ("192.168.77.101", None),  # n1's, for which its host answers
+        ("192.168.88.200", "not announced"),
+        ("198.18.0.10", None),  # in nobody's subnet: routers send it
+    ],
+)
+def test_an_address_in_a_subnet_of_nodes_that_is_in_no_pool_is_not_announced(
+    address: str, announcement: str | None
+) -> None:
+    fabric = StubFabric(service(load_balancer_ips=(address,)), TWO)
+    found = {front["address"]: front["announcement"] for front in rows(fabric)[KEY]["frontends"]}
+    assert found.pop(address) == announcement
+    assert set(found.values()) == {None}
+
+
+def test_an_address_in_a_pool_is_not_said_to_be_silent() -> None:
+    pools = (parse_cidr("192.168.77.128/25"),)
+    fabric = StubFabric(service(load_balancer_ips=("192.168.77.150",)), TWO, settings=Settings(announce=pools))
+    assert fronts(rows(fabric)[KEY])["load balancer"]["announcement"] is None
+
+
+@pytest.mark.parametrize(
+    ("prefix", "on", "state"), [("192.168.77.0/24", ["192.168.77.0/24"], "served"), ("fd00:77::/64", [], "not served")]
+)
+def test_node_ports_say_on_which_addresses_they_are(prefix: str, on: list[str], state: str) -> None:
+    settings = Settings(node_port_addresses=(parse_cidr(prefix),))
+    front = fronts(rows(StubFabric(service(), TWO, settings=settings))[KEY])["NodePort"]
+    assert (front["node_addresses"], front["state"]) == (on, state)
+    assert fronts(rows(StubFabric(service(), TWO))[KEY])["NodePort"]["node_addresses"] == []
