@@ -123,7 +123,7 @@ def frontend(
     key: str, front: Frontend, port: ServicePort, backends: ServiceBackends, facts: Facts, wrong: list[Row]
 ) -> Row:
     """`sources`: prefixes of the clients that may use it, empty for all. `endpoints`: what new connections may get,
-    none where `served` is false. `node_addresses`: of a NodePort, the prefixes of addresses that have it, empty for all.
+    none where `served` is false. `node_addresses`: of a NodePort, the prefixes of its addresses, empty for all.
     """
     wanted = settings_of(facts).node_port_addresses if front.entrance is Entrance.NODE_PORT else ()
     on = [str(cidr) for cidr in wanted if cidr.family == front.ip.family]
