@@ -4,13 +4,26 @@ An API server that answers with half a list, or a manifest directory that was no
 a switch look superfluous. Then what is missing is added at once and what is too much is kept, until a second
 look some time later, with the source in sync, comes to the same answer, or a person confirms. While the source
 knows that objects may be missing (a manifest that was broken at the start), it is not a matter of how many.
+
+What is replaced is no loss: flows of a unit that the switch goes on carrying, with others in their place. After an
+upgrade that may be most of them, and old ones beside new ones would send packets wrong ways.
 """
+
+from enum import Enum
 
 from msgspec import Struct
 
 
+class Allowed(Enum):
+    """Which removals may go now."""
+
+    ALL = "all"
+    REPLACED = "what is replaced"
+    NONE = "none"
+
+
 class GuardRule(Struct, frozen=True):
-    """Removals above `share` of the own flows read back and above `least` are held for `delay` seconds."""
+    """Losses above `share` of the own flows read back and above `least` are held for `delay` seconds."""
 
     share: float = 0.3
     least: int = 30
@@ -38,23 +51,23 @@ class Guard:
         if self._since is not None:
             self._confirmed = True
 
-    def allows(self, removals: int, read: int, now: float, in_sync: bool) -> bool:
-        """Whether `removals` of `read` flows and groups may go now; when not, they are held.
+    def allows(self, removals: int, lost: int, read: int, now: float, in_sync: bool) -> Allowed:
+        """Which of `removals` of `read` flows and groups may go now; the rest is held. `lost`: those not replaced.
 
         `in_sync`: the source has no reason to think that objects are missing.
         """
-        few = removals <= self._rule.least or removals <= self._rule.share * read
+        few = lost <= self._rule.least or lost <= self._rule.share * read
         if not removals or (few and in_sync):
             self._release()
-            return True
+            return Allowed.ALL
         second_look = self._since is not None and now >= self._since + self._rule.delay and in_sync
         if self._confirmed or second_look:
             self._release()
-            return True
+            return Allowed.ALL
         if self._since is None or now >= self._since + self._rule.delay:
             self._since = now  # not in sync at the second look: later again
-        self.held = removals
-        return False
+        self.held = lost if in_sync else removals
+        return Allowed.REPLACED if in_sync else Allowed.NONE
 
     def _release(self) -> None:
         self._since, self._confirmed, self.held = None, False, 0

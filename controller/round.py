@@ -14,7 +14,11 @@ from typing import NamedTuple, Protocol
 from msgspec import Struct
 
 from controller import encode
+from pipelines.features import NUMBERS
+from pipelines.ids import split_cookie
 from pipelines.unit import Tuple, UnitKey
+
+_FEATURES = frozenset(NUMBERS.values())
 
 
 class InstalledFlow(Protocol):
@@ -81,10 +85,23 @@ class Round(Struct, frozen=True):
         return len(self.flows_out) + len(self.groups_out)
 
     def without_removals(self) -> "Round":
+        return self._removing(())
+
+    def without_losses(self, steps: Iterable[Step]) -> "Round":
+        """Of what goes out only flows of units that `steps` lead to, and of features that there are no more.
+
+        They are told by their half of the cookie.
+        """
+        staying = {flow.cookie >> 32 for step in steps if step.new for flow in step.new.flows.values()}
+        replaced = (row for row in self.flows_out if row.cookie >> 32 in staying or _of_no_feature(row.cookie))
+        return self._removing(tuple(replaced))
+
+    def _removing(self, flows_out: "tuple[InstalledFlow, ...]") -> "Round":
         return Round(
             self.groups_in,
             self.flows_in,
-            growth=self.growth + len(self.flows_out),
+            flows_out,
+            growth=self.growth + len(self.flows_out) - len(flows_out),
             group_growth=self.group_growth + len(self.groups_out),
         )
 
@@ -136,6 +153,11 @@ def net(
         growth=len(wanted) - len(held.flows),
         group_growth=len(wanted_groups) - len(held.groups),
     )
+
+
+def _of_no_feature(cookie: int) -> bool:
+    found = split_cookie(cookie)
+    return found is not None and found.feature not in _FEATURES
 
 
 class _Held:

@@ -316,7 +316,7 @@ class Session:
             steps,
             scopes,
             again,
-            lambda removals: self.guard.allows(removals, read, monotonic(), self.fleet.in_sync()),
+            lambda removals, lost: self.guard.allows(removals, lost, read, monotonic(), self.fleet.in_sync()),
         )
         self.flows, self.groups = len(rows.flows) + done.growth, len(rows.groups) + done.group_growth
         if self.guard.held:

@@ -14,6 +14,7 @@ from controller import encode, flush, readback
 from controller.bundle import Committed, NotMaster, Rejected, chunks, commit
 from controller.connection import Connection, ConnectionLost, Refused, TimedOut
 from controller.fleet import Fleet, Position
+from controller.guard import Allowed
 from controller.hub import Slices
 from controller.roles import MasterLost
 from controller.round import Installed, Round, Rows, Step, net, owners, pieces
@@ -50,20 +51,23 @@ class Writer:
         steps: Sequence[Step],
         scopes: Collection[Scope],
         again: Collection[bytes] = (),
-        allow: Callable[[int], bool] = lambda removals: True,
+        allow: Callable[[int, int], Allowed] | None = None,
     ) -> Round:
         """Until committed; `scopes`: what the switch carries afterwards. Returns the round that was.
 
-        `allow` is asked once whether that many removals may go. Raises MasterLost, and ConnectionLost after
-        having closed the connection when the outcome is not known.
+        `allow` is asked once which of so many removals may go, so many of which are lost (see `guard`). Raises
+        MasterLost, and ConnectionLost after having closed the connection when the outcome is not known.
         """
         if self.exceptions:
             steps = [self._from_what_is_held(step) for step in steps]
         whole = net(steps, self._slices, again)
-        removing = allow(whole.removals)
+        allowed = Allowed.ALL
+        if allow is not None:
+            lost = whole.removals - whole.without_losses(steps).removals
+            allowed = allow(whole.removals, lost)
         refused: dict[UnitKey, Refusal] = {}
         tries = 0
-        while errors := self._send(whole if removing else whole.without_removals()):
+        while errors := self._send(done := _part(whole, allowed, steps)):
             tries += 1
             if tries >= PATIENT_TRIES:
                 errors |= self._search(whole)
@@ -80,7 +84,6 @@ class Writer:
             tried = {step.unit for step in steps}
             self.exceptions = {unit: refusal for unit, refusal in self.exceptions.items() if unit not in tried}
         self.exceptions |= refused
-        done = whole if removing else whole.without_removals()
         self._scopes = scopes
         self._flush(self._not_allowed_any_more(steps, done))
         return done
@@ -191,6 +194,16 @@ class Writer:
                 self._flush_now(flush.once_more(connections, self._fleet, self._scopes, self._held(), self._slices))
             except (ConnectionLost, TimedOut) as end:
                 LOG.info("switch at %s: not flushed once more: %s", self._connection.peer, end)
+
+
+def _part(whole: Round, allowed: Allowed, steps: Sequence[Step]) -> Round:
+    match allowed:
+        case Allowed.ALL:
+            return whole
+        case Allowed.REPLACED:
+            return whole.without_losses(steps)
+        case Allowed.NONE:
+            return whole.without_removals()
 
 
 def set_aside(steps: Sequence[Step], refused: dict[UnitKey, str]) -> tuple[list[Step], dict[UnitKey, Refusal]]:

@@ -3,7 +3,7 @@
 import eventlet
 import pytest
 
-from tests.controller.world import World, endpoint, key, route, service, switch, until
+from tests.controller.world import NUMBERS, Units, World, endpoint, key, route, service, switch, until
 
 pytestmark = pytest.mark.usefixtures("own_time")
 
@@ -68,3 +68,47 @@ def test_guard_lets_go_when_the_removals_are_wanted_again():
     world.publish(many)
     until(lambda: world.row(fake).held_removals == 0)
     assert world.agrees(fake)
+
+
+def routes(net: int, numbers: range) -> Units:
+    return {key("route", str(number)): route(f"10.{net}.{number}.0") for number in numbers}
+
+
+def test_what_a_new_version_says_otherwise_takes_the_place_of_the_old_at_once():
+    """All flows differ, no object is gone: old ones beside new ones would send packets wrong ways."""
+    world, fake = World(), switch()
+    world.start(routes(14, range(100)), 1)
+    world.connect(fake)
+    world.unplug(fake)
+    world.publish(routes(15, range(100)))
+    world.connect(fake)
+    assert world.agrees(fake)
+    assert world.row(fake).held_removals == 0
+
+
+def test_beside_what_is_replaced_what_is_lost_is_held():
+    world, fake = World(), switch()
+    world.start(routes(14, range(100)), 1)
+    world.connect(fake)
+    world.unplug(fake)
+    world.publish({**routes(15, range(40)), **dict.fromkeys(routes(14, range(40, 100)))})
+    world.connect(fake)
+    assert world.row(fake).held_removals == 60
+    assert len(fake.tables.flows) == 100
+    until(lambda: world.row(fake).held_removals == 0 and world.agrees(fake))
+    assert len(fake.tables.flows) == 40
+
+
+def test_flows_of_a_feature_that_there_is_no_more_are_not_held():
+    world, fake = World(), switch()
+    world.start({**routes(14, range(100)), **UNITS}, 1)
+    world.connect(fake)
+    world.unplug(fake)
+    route_of = NUMBERS["route"] << 49
+    for at, flow in list(fake.tables.flows.items()):
+        if flow.cookie & 0x7F << 49 == route_of:
+            fake.tables.flows[at] = flow._replace(cookie=flow.cookie | 0x7F << 49)
+    world.publish(dict.fromkeys(routes(14, range(100))))
+    world.connect(fake)
+    assert world.agrees(fake)
+    assert world.row(fake).held_removals == 0
