@@ -20,6 +20,7 @@ COMMANDS = {
     "services": "apps.commands.services:services",
     "flows": "apps.commands.live:flows",
     "diff": "apps.commands.live:diff",
+    "drops": "apps.commands.live:drops",
     "confirm": "apps.commands.orders:confirm",
     "audit": "apps.commands.orders:audit",
     "release": "apps.commands.orders:release",

@@ -4,16 +4,18 @@ The rows are made from what the fleet has encoded, which is what switches get. S
 `signalbox compile` and by docs/pipeline.md.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from apps.answers import Pause, Row, no_pause
 from controller import audit, readback
 from controller.encode import EncodedUnit
 from controller.fleet import Fleet
 from controller.round import Rows
-from pipelines.tables import BY_ID
+from pipelines.tables import BY_ID, TABLES
 from pipelines.text import flow_text, group_text
 from pipelines.unit import Scope, UnitKey
+
+CALLED = {number for table in TABLES.values() for number in table.calls}  # by other tables, and left to go on there
 
 
 def units(fleet: Fleet, scopes: Collection[Scope] | None) -> list[tuple[UnitKey, EncodedUnit]]:
@@ -88,6 +90,21 @@ def difference(fleet: Fleet, scopes: Collection[Scope], there: Rows, pause: Paus
         "lines": list(found.lines),
         "lines_left_out": sum(found.counts.values()) - len(found.lines),
     }
+
+
+def drops(
+    fleet: Fleet, scopes: Collection[Scope], counts: Mapping[bytes, int], pause: Pause = no_pause
+) -> Iterator[Row]:
+    """The flows that have dropped packets, with `packets`. `counts`: by key, of flows that do nothing.
+
+    In a table that others call that is no drop: the packet goes on with its caller.
+    """
+    for key, unit in units(fleet, scopes):
+        for encoded in unit.flows.values():
+            packets = counts.get(encoded.key)
+            if packets and (row := _flow_row(key, readback.row_of(encoded)))["table"] not in CALLED:
+                yield {**row, "packets": packets}
+            pause()
 
 
 def with_cookie(row: Row) -> str:

@@ -40,8 +40,6 @@ VALUES: dict[str, type[IntEnum]] = {
 }
 
 
-CALLED = {number for table in TABLES.values() for number in table.calls}
-
 COLOURS = {
     Stage.VALIDATION: "#fee2e2",
     Stage.NEIGHBORS: "#fef9c3",
@@ -83,7 +81,7 @@ def _overview() -> Iterator[str]:
 def _miss(table: Table) -> str:
     if table.miss is not None:
         return f"on to {BY_ID[table.miss].name}"
-    return "back to its caller" if table.id in CALLED else "dropped"
+    return "back to its caller" if table.id in flow_rows.CALLED else "dropped"
 
 
 def _picture() -> Iterator[str]:

@@ -8,7 +8,7 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -28,6 +28,7 @@ JSON = "application/json"
 PIECE = 1 << 15  # bytes of a list that leave at once
 
 Query = dict[str, str]
+Found = TypeVar("Found")
 _NO_TURN = nullcontext()
 _DATAPATH = "(?P<datapath_id>[^/]+)"
 _SERVICE = "/v1/services/(?P<namespace>[^/]+)/(?P<name>[^/]+)"
@@ -90,13 +91,8 @@ class Rest:
                 "GET", "/v1/healthchecks", (), self._health_checks, "healthCheckNodePorts, as nodes should answer"
             ),
             Resource("GET", "/v1/switches", (), self._switches, "connected switches"),
-            Resource(
-                "GET",
-                "/v1/switches/(?P<datapath_id>[^/]+)/diff",
-                (),
-                self._diff,
-                "a switch against what it should hold",
-            ),
+            Resource("GET", f"/v1/switches/{_DATAPATH}/diff", (), self._diff, "a switch against what it should hold"),
+            Resource("GET", f"/v1/switches/{_DATAPATH}/drops", (), self._drops, "packets that its flows dropped"),
             Resource("GET", "/v1/flows", ("node", "table", "feature"), self._flows, "flows with their objects"),
             Resource("GET", "/v1/groups", ("node", "feature"), self._groups, "groups with their objects"),
             Resource("GET", "/v1/problems", (), self._problems, "what a person should mend"),
@@ -262,20 +258,27 @@ class Rest:
 
     def _diff(self, query: Query, datapath: str) -> Answer:
         del query
-        fabric = self._fabric
-        dpid = _datapath_id(datapath)
+        dpid, member, rows = self._of_member(datapath, self._fabric.switches.flows)
+        with self._turn:
+            found = flow_rows.difference(self._fabric.fleet, member.scopes, rows, self._pauses())
+        return _json({"dpid": f"{dpid:016x}", "node": member.node} | found)
+
+    def _drops(self, query: Query, datapath: str) -> Answer:
+        del query
+        _, member, counts = self._of_member(datapath, self._fabric.switches.drops)
+        return self._list(flow_rows.drops(self._fabric.fleet, member.scopes, counts, self._pauses()))
+
+    def _of_member(self, datapath: str, ask: Callable[[int], Found]) -> tuple[int, Member, Found]:
+        fabric, dpid = self._fabric, _datapath_id(datapath)
         if fabric.switches.session(dpid) is None:
             raise Wrong(404, f"no switch with datapath id {dpid:016x} is connected")
         member: Member | None = fabric.fleet.members.get(dpid)
         if member is None:
             raise Wrong(409, f"no Node names the switch {dpid:016x}, so it should hold nothing of ours")
         try:
-            rows = fabric.switches.flows(dpid)
+            return dpid, member, ask(dpid)
         except (ConnectionLost, TimedOut, Refused, KeyError) as error:
             raise Wrong(502, f"switch {dpid:016x} could not be read: {error}") from error
-        with self._turn:
-            found = flow_rows.difference(fabric.fleet, member.scopes, rows, self._pauses())
-        return _json({"dpid": f"{dpid:016x}", "node": member.node} | found)
 
     def _releasable(self, query: Query, datapath: str) -> Answer:
         del query

@@ -116,17 +116,45 @@ def _entries(data: bytes, start: int, smallest: int, at: int = 0) -> Iterator[tu
 def flows(data: bytes) -> Iterator[FlowRow]:
     """The rows of one flow-desc reply."""
     for start, end in _entries(data, _PARTS, _FLOW.size + 4):
-        _, table, priority, idle, hard, _, _, cookie, kind, size = _FLOW.unpack_from(data, start)
-        stats = start + _FLOW_HEAD + (size + 7 & ~7)
-        if kind != 1 or size < 4 or stats + _STATS.size > end:
-            raise DecodeError(f"a match of type {kind} and {size} bytes")
-        _, stats_size = _STATS.unpack_from(data, stats)
-        instructions = stats + (stats_size + 7 & ~7)
-        if stats_size < 4 or instructions > end:
-            raise DecodeError(f"flow statistics of {stats_size} bytes")
+        _, table, priority, idle, hard, _, _, cookie, _, size = _FLOW.unpack_from(data, start)
+        _, instructions = _statistics(data, start, end)
         match = data[start + _FLOW_HEAD + 4 : start + _FLOW_HEAD + size]
         key = _KEY.pack(table, priority) + match
         yield FlowRow(key, cookie, table, priority, match, data[instructions:end], idle, hard)
+
+
+def dropped(data: bytes) -> Iterator[tuple[bytes, int]]:
+    """Of one flow-desc reply the keys of flows that do nothing, each with the packets that it has met."""
+    for start, end in _entries(data, _PARTS, _FLOW.size + 4):
+        stats, instructions = _statistics(data, start, end)
+        if instructions == end:
+            _, table, priority, *_, size = _FLOW.unpack_from(data, start)
+            match = data[start + _FLOW_HEAD + 4 : start + _FLOW_HEAD + size]
+            yield _KEY.pack(table, priority) + match, _packets(data, stats)
+
+
+def _statistics(data: bytes, start: int, end: int) -> tuple[int, int]:
+    """Where those of a flow begin, and where its instructions do."""
+    *_, kind, size = _FLOW.unpack_from(data, start)
+    stats = start + _FLOW_HEAD + (size + 7 & ~7)
+    if kind != 1 or size < 4 or stats + _STATS.size > end:
+        raise DecodeError(f"a match of type {kind} and {size} bytes")
+    _, stats_size = _STATS.unpack_from(data, stats)
+    instructions = stats + (stats_size + 7 & ~7)
+    if stats_size < 4 or instructions > end:
+        raise DecodeError(f"flow statistics of {stats_size} bytes")
+    return stats, instructions
+
+
+def _packets(data: bytes, stats: int) -> int:
+    _, length = _STATS.unpack_from(data, stats)
+    position, end = stats + _STATS.size, min(stats + length, len(data))
+    while end - position >= 4:
+        header = int.from_bytes(data[position : position + 4], "big")
+        if header == _PACKET_COUNT:
+            return int.from_bytes(data[position + 4 : position + 12], "big")
+        position += 4 + (header & 0xFF)
+    return 0
 
 
 def row_of(flow: EncodedFlow) -> FlowRow:
@@ -237,17 +265,8 @@ def flow_removed(data: bytes) -> FlowRemoved:
     position = match + (size + 7 & ~7)
     if kind != 1 or size < 4 or position > len(data):
         raise DecodeError(f"a removed flow with a match of type {kind} and {size} bytes")
-    _, length = _STATS.unpack_from(data, position)
-    end = min(position + length, len(data))
-    position += _STATS.size
-    packets = 0
-    while end - position >= 4:
-        header = int.from_bytes(data[position : position + 4], "big")
-        if header == _PACKET_COUNT:
-            packets = int.from_bytes(data[position + 4 : position + 12], "big")
-        position += 4 + (header & 0xFF)
     key = _KEY.pack(table, priority) + data[match + 4 : match + size]
-    return FlowRemoved(key, priority, cookie, reason, idle, packets)
+    return FlowRemoved(key, priority, cookie, reason, idle, _packets(data, position))
 
 
 @_strict

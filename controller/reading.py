@@ -25,3 +25,14 @@ def read(connection: Connection, pause: Callable[[], None]) -> Rows:
                 groups[group.id] = group
             pause()
     return Rows(flows, groups)
+
+
+def drops(connection: Connection, pause: Callable[[], None]) -> dict[bytes, int]:
+    """How many packets each of our flows has dropped, by its key, since the switch got it. Not those with none."""
+    found: dict[bytes, int] = {}
+    for part in connection.parts(encode.flow_desc_request(connection.next_xid())):
+        for key, packets in readback.dropped(part.data):
+            if packets:
+                found[key] = packets
+            pause()
+    return found

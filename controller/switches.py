@@ -14,6 +14,7 @@ from msgspec import Struct
 from controller import encode, readback
 from controller.connection import Connection, ConnectionLost, Refused, Stream, TimedOut
 from controller.fleet import Fleet
+from controller.reading import drops
 from controller.release import NotReleased, Released
 from controller.round import Rows
 from controller.session import Hooks, Session, State
@@ -136,6 +137,11 @@ class Switches:
     def flows(self, dpid: int) -> Rows:
         """What the switch holds of ours, read now. KeyError when it is not connected."""
         return self._by_dpid[dpid].read()
+
+    def drops(self, dpid: int) -> dict[bytes, int]:
+        """Packets that each of our flows there dropped, by key, read now. KeyError when it is not connected."""
+        session = self._by_dpid[dpid]
+        return drops(session.connection, session.pause)
 
     def desired(self, dpid: int) -> list[encode.EncodedUnit]:
         """The units that the switch should hold. KeyError when it is not connected."""

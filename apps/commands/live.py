@@ -1,4 +1,4 @@
-"""What a running controller is asked: `signalbox status`, `flows`, `diff`. Nodes and services: see there."""
+"""What a running controller is asked: `signalbox status`, `flows`, `diff`, `drops`. Nodes and services: see there."""
 
 from typing import Any
 
@@ -133,12 +133,7 @@ def diff(context: click.Context, node: str | None, url: str, output: str) -> Non
 
     + is missing on the switch, - is too much, ~ differs. Ends with 1 when there is a difference. Writes nothing.
     """
-    switches = [row for row in ask(url, "/v1/switches") if row["state"] != "UNCLAIMED" and row["node"]]
-    if node is not None:
-        switches = [row for row in switches if row["node"] == node]
-        if not switches:
-            ask(url, f"/v1/nodes/{node}")  # says whether there is such a Node
-            raise click.ClickException(f"the switch of node {node} is not connected")
+    switches = _switches_of(node, url)
     found = [ask(url, f"/v1/switches/{row['dpid']}/diff") for row in switches]
     if output == "json":
         out.as_json(found)
@@ -146,6 +141,44 @@ def diff(context: click.Context, node: str | None, url: str, output: str) -> Non
         for each in found:
             _say_difference(each)
     context.exit(0 if all(each["equal"] for each in found) else 1)
+
+
+def _switches_of(node: str | None, url: str) -> list[Any]:
+    """Of this node, or all that a Node names."""
+    switches = [row for row in ask(url, "/v1/switches") if row["state"] != "UNCLAIMED" and row["node"]]
+    if node is not None:
+        switches = [row for row in switches if row["node"] == node]
+        if not switches:
+            ask(url, f"/v1/nodes/{node}")  # says whether there is such a Node
+            raise click.ClickException(f"the switch of node {node} is not connected")
+    return switches
+
+
+@click.command()
+@click.option("--node", help="The node whose switch is asked. All connected ones by default.")
+@url_option
+@out.output_option
+def drops(node: str | None, url: str, output: str) -> None:
+    """Read from switches how many packets each flow has dropped, the most first.
+
+    They count from when the switch got the flow. In table output, priority 200, are packets that could not be
+    translated: no port was left, or the connection table was full.
+    """
+    found = [
+        {"node": row["node"], **one}
+        for row in _switches_of(node, url)
+        for one in ask(url, f"/v1/switches/{row['dpid']}/drops")
+    ]
+    found.sort(key=lambda row: (row["node"], -row["packets"], row["table"], row["flow"]))
+    if output == "json":
+        out.as_json(found)
+        return
+    columns = ("NODE", "PACKETS", "TABLE", "OBJECT", "FEATURE", "FLOW")
+    shown = [
+        (row["node"], row["packets"], row["table_name"], row["object"] or "-", row["feature"], row["flow"])
+        for row in found
+    ]
+    out.table(columns, shown)
 
 
 def _say_difference(found: Any) -> None:

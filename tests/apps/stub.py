@@ -49,6 +49,7 @@ class StubSwitches:
         self.rows: list[SessionRow] = []
         self.refused = Counter({"handshake": 2})
         self.held: dict[int, Rows] = {}  # what each switch shows when it is read
+        self.dropped: dict[int, dict[bytes, int]] = {}  # packets by flow, that each switch shows
         self.lost = ["n2"]  # nodes of switches that another controller took
         self.drift: dict[str, int] = {}  # what the next audit finds
         self.released: list[int] = []
@@ -92,6 +93,11 @@ class StubSwitches:
         if dpid not in self.held:
             raise ConnectionLost("it went away")
         return self.held[dpid]
+
+    def drops(self, dpid: int) -> dict[bytes, int]:
+        if dpid not in self.dropped:
+            raise ConnectionLost("it went away")
+        return self.dropped[dpid]
 
 
 class StubNeighbors:

@@ -21,6 +21,7 @@ from controller.release import Released
 from controller.session import State
 from pipelines.addresses import parse_cidr, parse_ip, parse_mac
 from pipelines.model import Change, Endpoint, Invalid, Kind, Neighbor, Policy, Problem, Service, Settings, neighbor_key
+from pipelines.tables import AFFINITY
 from tests.apps.stub import StubFabric, as_desired, session_row
 
 
@@ -370,6 +371,30 @@ def test_diff_shows_lines_and_ends_with_one(url: str, fabric: StubFabric) -> Non
     assert ran.exit_code == 1
     assert "flows missing" in ran.stdout
     assert any(line.startswith("  + ") for line in ran.stdout.splitlines())
+
+
+def test_drops_name_the_flow_and_its_object_the_most_first(url: str, fabric: StubFabric) -> None:
+    every = as_desired(fabric, 1).flows
+    local = next(key for key in every if feature_of(fabric, key) == "services.frontend")
+    output = next(key for key in every if feature_of(fabric, key) == "output")
+    called = next(key for key in every if key[0] == AFFINITY.id)  # there to do nothing is to go on
+    fabric.switches.dropped[1] = {local: 5, output: 7, called: 9, b"nobody's": 9}
+    lines = [line.split() for line in run("drops", "--url", url, "--node", "n1").stdout.splitlines()]
+    assert lines[0] == ["NODE", "PACKETS", "TABLE", "OBJECT", "FEATURE", "FLOW"]
+    assert [line[:3] for line in lines[1:]] == [["n1", "7", "output"], ["n1", "5", "service_lb"]]
+    (first, _) = json.loads(run("drops", "--url", url, "--output", "json").stdout)
+    assert (first["packets"], first["feature"]) == (7, "output")
+    assert "it went away" in lost(fabric, url)
+
+
+def feature_of(fabric: StubFabric, flow: bytes) -> str:
+    units = fabric.fleet.units.values()
+    return next(key.feature for of_scope in units for key, unit in of_scope.items() if flow in unit.flows)
+
+
+def lost(fabric: StubFabric, url: str) -> str:
+    fabric.switches.dropped.clear()
+    return run("drops", "--url", url).stderr
 
 
 def test_diff_of_a_node_that_is_not_connected_is_an_error(url: str) -> None:
