@@ -109,6 +109,7 @@ def flows(
     It is what the controller wants. Flows that a switch learns by itself are on that switch only.
     """
     rows = flow_rows.in_order(ask(url, "/v1/flows", node=node, table=table_, feature=feature))
+    learned = sorted({row["table"] for row in rows} & LEARNED)
     if object_ is not None:
         rows = [row for row in rows if object_ in row["object"]]
     if output == "json":
@@ -118,7 +119,7 @@ def flows(
         ("TABLE", "OBJECT", "FEATURE", "SCOPE", "FLOW"),
         [(row["table_name"], row["object"], row["feature"], row["scope"], row["flow"]) for row in rows],
     )
-    for number in sorted({row["table"] for row in rows} & LEARNED):
+    for number in learned:
         seen = f"ovs-ofctl -O OpenFlow15 dump-flows br0 table={number}"
         click.echo(f"{BY_ID[number].name}: flows that a switch learned are not listed; on its node: {seen}", err=True)
 

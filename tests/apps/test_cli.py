@@ -279,6 +279,7 @@ def test_tables_into_which_switches_learn_say_where_that_is_seen(url: str) -> No
     said = run("flows", "--url", url, "--table", "affinity").stderr
     assert said.startswith("affinity: flows that a switch learned are not listed")
     assert "ovs-ofctl -O OpenFlow15 dump-flows br0 table=40" in said
+    assert run("flows", "--url", url, "--table", "affinity", "--object", "sticky").stderr == said
     assert run("flows", "--url", url, "--table", "route").stderr == ""
 
 
