@@ -48,6 +48,7 @@ class FabricCollector:
         yield from self._source_metrics()
         yield from self._neighbor_metrics()
         yield from self._announcement_metrics()
+        yield from self._refusal_metrics()
         yield from self._switch_metrics()
 
     def _fabric_metrics(self) -> Iterator[Metric]:
@@ -106,6 +107,14 @@ class FabricCollector:
             "signalbox_announcements", "Gratuitous ARP and unsolicited advertisements.", announcer.announcements
         )
         yield _counter("signalbox_announcement_probes", "Probes whether an address is free.", announcer.probes)
+
+    def _refusal_metrics(self) -> Iterator[Metric]:
+        """What `reject_rate` kept on the switches is not among them."""
+        refuser = self._fabric.refuser
+        text = "Packets to services answered by a TCP reset or an ICMP error."
+        yield _counter("signalbox_refusals", text, refuser.refused)
+        text = "Packets to services that had to be refused and could not, or must not, be answered."
+        yield _counter("signalbox_refusals_not_answered", text, refuser.ignored)
 
     def _switch_metrics(self) -> Iterator[Metric]:
         switches = self._fabric.switches

@@ -117,7 +117,7 @@ def _print(report: Report, wanted: str) -> None:
     if report.findings:
         rows = [(one.kind, one.object, one.field, one.reason, one.file) for one in report.findings]
         output.table(("KIND", "OBJECT", "FIELD", "REASON", "FILE"), rows)
-        click.echo(f"\n{len(rows)} problem{'s' if len(rows) > 1 else ''}", err=True)
+        click.echo(f"\n{len(rows)} problem{'s' if len(rows) > 1 else ''}")
         return
     counts = ", ".join(f"{count} {kind}" for kind, count in report.objects.items())
     compiled = f": {counts}; {report.units} units of {report.flows} flows" if report.objects else ""

@@ -111,6 +111,10 @@ class StubNeighbors:
         return self.rows.get(key)
 
 
+class StubRefuser:
+    refused, ignored = 4, 3
+
+
 class StubFabric:
     """`extra`: changes after the demo's objects. Ports are as a switch of n1 would tell them."""
 
@@ -126,6 +130,7 @@ class StubFabric:
         self.fleet.publish(self.compiler.run([*changes, *extra]), NUMBERS)
         self.switches = StubSwitches()
         self.neighbors = StubNeighbors()
+        self.refuser = StubRefuser()
         self.source = StubSource(dict(Counter(kind.value for kind, _ in reading.values)))
         self.reasons: list[str] = []
         self.stall = 0.012

@@ -110,6 +110,8 @@ def test_a_kubeconfig_that_is_not_there_is_a_problem(tmp_path: Path) -> None:
     ran = run("check", "--config", config)
     assert ran.exit_code == 1
     assert "none.conf is not a file" in ran.stdout
+    assert ran.stdout.endswith("\n\n1 problem\n"), "the count stands where the table does"
+    assert ran.stderr == ""
 
 
 def test_nothing_to_check_is_a_usage_error() -> None:

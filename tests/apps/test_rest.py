@@ -293,6 +293,8 @@ def test_metrics_are_prometheus_text_with_what_matters(client: Client, fabric: S
     sent = {sample.labels["datapath"]: sample.value for sample in found["signalbox_switch_flow_mods_sent"].samples}
     assert sent["0000000000000001"] == 300
     assert found["signalbox_switch_flow_mods_sent"].type == "counter"
+    assert found["signalbox_refusals"].samples[0].value == 4
+    assert found["signalbox_refusals_not_answered"].samples[0].value == 3
 
 
 def test_metrics_count_what_is_known_of_neighbours(client: Client, fabric: StubFabric) -> None:
