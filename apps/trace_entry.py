@@ -13,6 +13,7 @@ from pipelines.view import Facts
 
 STRANGER = 0x0200000000FE  # the MAC of whoever sends by the uplink, or is sent to by the host
 ENTRIES = {"host": "LOCAL", "gw0": "gw0", "tunnel": "tun0"}
+LOOPBACK = parse_cidr("127.0.0.0/8"), parse_cidr("::1/128")
 KNOWN = "pod:NAMESPACE/NAME of a pod of this node, uplink, host, gw0, tunnel:ADDRESS"
 
 
@@ -56,7 +57,7 @@ def _port(node: Node, kind: str, rest: str) -> str:
 
 def _leaves_the_host(node: Node, entry: str, destination: Ip) -> None:
     own = [at.ip for at in node.addresses] + [cidr.address(1) for cidr in node.pod_cidrs]
-    if destination in own:
+    if destination in own or any(cidr.__contains__(destination) for cidr in LOOPBACK):
         raise ValueError(
             f"--in {entry}: this packet never reaches the switch. {destination} is {node.name}'s own address, and its "
             "kernel keeps it; so a NodePort of a node cannot be used from that node (not yet, see docs/services.md)"

@@ -151,7 +151,8 @@ def test_a_choice_goes_on_in_the_group_that_it_leads_to() -> None:
 
 
 @pytest.mark.parametrize(
-    ("entry", "to"), [("host", "192.168.77.101"), ("host", "10.10.1.1"), ("gw0", "192.168.77.101")]
+    ("entry", "to"),
+    [("host", "192.168.77.101"), ("host", "10.10.1.1"), ("gw0", "192.168.77.101"), ("host", "127.0.0.1")],
 )
 def test_what_a_node_sends_to_itself_never_reaches_its_switch(entry: str, to: str) -> None:
     ran = run("--in", entry, f"tcp,192.168.77.101→{to}:30080")
