@@ -35,13 +35,14 @@ from controller.session import Hooks, Session
 from controller.switches import Switches
 from controller.too_big import TooBig
 from k8s_bridge.source import log_difference
+from pipelines.addresses import parse_ip
 from pipelines.compiler import Compiler
 from pipelines.features import NUMBERS
 from pipelines.features.announce import ANSWER, WATCH
 from pipelines.features.egress import TOO_BIG
 from pipelines.features.neighbors import WATCH_PEERS, WATCH_ROUTERS
 from pipelines.features.services import REJECTING
-from pipelines.model import Change, Kind, Port, Problem, port_key
+from pipelines.model import Change, Kind, Listening, Port, Problem, port_key
 
 LOG = logging.getLogger("signalbox.fabric")
 
@@ -93,7 +94,7 @@ class Fabric(app_manager.RyuApp):
         )
         self.switches = Switches(self.fleet, self.config.switch_settings(), hooks)
         try:
-            self.listener = Listener(self.config.ofp_address, self.switches, tls)
+            self.listener = Listener(self.config.ofp_address, self.switches, tls, self._found_at)
         except OSError as error:
             sys.exit(f"signalbox: ofp_listen: cannot listen on {self.config.ofp_address}: {error.strerror}")
         self.compile_seconds = self.stall = 0.0
@@ -153,6 +154,12 @@ class Fabric(app_manager.RyuApp):
         """Of a next hop or a peer; a service may want the same address."""
         self.neighbors(session, packet)
         self.announcer.heard(session, packet)
+
+    def _found_at(self, address: str, port: int) -> None:
+        """Switches find the controller there: no service may take that from them."""
+        ip = parse_ip(address.removeprefix("::ffff:").partition("%")[0])
+        if str(ip) not in self.compiler.facts.peek(Kind.CONTROLLER):
+            self.apply([Change(Kind.CONTROLLER, str(ip), Listening(port))])
 
     def _session_changed(self, session: Session) -> None:
         for follower in (self.neighbors, self.announcer, self.presence, self.tunnel_ends):

@@ -7,6 +7,7 @@ memory buffers over a plain green socket: sending and receiving at once, for any
 
 import logging
 import ssl
+from collections.abc import Callable
 from contextlib import suppress
 
 import eventlet
@@ -87,15 +88,25 @@ class TlsStream:
 
 
 class Listener:
-    """`tls`: a server context with certificate, key and CA, and client certificates required. None: plain TCP."""
+    """`tls`: a server context with certificate, key and CA, and client certificates required. None: plain TCP.
 
-    def __init__(self, address: tuple[str, int], switches: Switches, tls: ssl.SSLContext | None = None) -> None:
+    `found_at` is told at which address and port a connection was accepted, before anything is said on it.
+    """
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        switches: Switches,
+        tls: ssl.SSLContext | None = None,
+        found_at: Callable[[str, int], None] = lambda address, port: None,
+    ) -> None:
         if tls is not None and tls.verify_mode != ssl.CERT_REQUIRED:
             raise ValueError("TLS for switches needs verify_mode CERT_REQUIRED: anybody could pose as a switch")
         family = green.AF_INET6 if ":" in address[0] else green.AF_INET
         self._socket = eventlet.listen(address, family=family, backlog=256, reuse_port=False)
         self._switches = switches
         self._tls = tls
+        self._found_at = found_at
         self._closing = False
 
     @property
@@ -129,6 +140,8 @@ class Listener:
 
     def _serve(self, sock: GreenSocket, peer: str) -> None:
         stream: Stream = PlainStream(sock)
+        with suppress(OSError):  # it may be gone already
+            self._found_at(*sock.getsockname()[:2])
         if self._tls is not None:
             secure = TlsStream(sock, self._tls)
             try:

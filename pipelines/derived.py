@@ -37,6 +37,7 @@ class Derived(StrEnum):
     GROUP_ID = "group id"  # the same key → number
     FRONTEND = "service address"  # "ADDRESS PROTOCOL PORT", or "NodePort FAMILY PROTOCOL PORT" → Frontend
     ENDPOINT = "endpoint"  # the same form → Target
+    ENDPOINT_ADDRESS = "address of endpoints outside the pod network"  # address → True
     HOST_ENDPOINT = "endpoint on a host"  # the same, for those at a node's address
     SERVICE_RANGE = "service range"  # prefix → Cidr
     LONE_ADDRESS = "service address outside every range"  # address → Cidr of just that

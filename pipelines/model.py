@@ -27,6 +27,7 @@ class Kind(StrEnum):
     NEIGHBOR = "Neighbor"  # observation, see `neighbor_key`: the MAC that ARP or neighbour discovery found
     EVIDENCE = "Evidence"  # observation, keys of `neighbor_key` and `router_evidence_key`: what read-back showed
     DOWN = "Down"  # observation, key NODE: its switch has been away for long; absence says nothing
+    CONTROLLER = "Controller"  # observation, key ADDRESS: where switches have found this controller
     CLAIM = "Claim"  # observation, key ADDRESS: the network beneath was asked, and it is ours to announce
 
 
@@ -273,6 +274,12 @@ class Down(Struct, frozen=True, gc=False):
     """A node that nothing can be asked of by its switch."""
 
 
+class Listening(Struct, frozen=True, gc=False):
+    """Switches find the controller at this TCP port of an address."""
+
+    port: int
+
+
 class Claimed(Struct, frozen=True, gc=False):
     """On this segment nobody else has the address. `node`: who answered for it last."""
 
@@ -280,7 +287,7 @@ class Claimed(Struct, frozen=True, gc=False):
     segment: str
 
 
-Observation = Port | Neighbor | Evidence | Down | Claimed
+Observation = Port | Neighbor | Evidence | Down | Listening | Claimed
 Value = Node | Pod | Service | EndpointSlice | ServiceCidr | Settings | Observation | Invalid
 
 

@@ -21,7 +21,7 @@ RULES = (
     Rule("backends", Kind.ENDPOINT_SLICE, service_rules.backends),
     Rule("endpoint advice", Kind.ENDPOINT_SLICE, advice.about_endpoints),
     Rule("services", Kind.SERVICE, service_rules.services),
-    Rule("node frontends", Kind.SERVICE, service_rules.node_frontends),
+    Rule("external frontends", Kind.SERVICE, service_rules.external_frontends),
     Rule("service advice", Derived.HOST_ENDPOINT, advice.about_host_endpoint),
     Rule("service ranges", Kind.SERVICE_CIDR, service_rules.service_ranges),
     Rule("configured ranges", Kind.SETTINGS, service_rules.service_ranges),

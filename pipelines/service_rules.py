@@ -66,7 +66,7 @@ def services(key: str, service: Service, facts: Facts) -> Outcome:
     claims: list[Claim] = []
     problems: list[Problem] = []
     for family, addresses in _addresses(service, facts.settings()).items():
-        own = [at for at in addresses if _may_have(key, at, facts, problems)]
+        own = [at for at in addresses if at.entrance not in OUTER and _may_have(key, at, facts, problems)]
         for port in service.ports:
             if wanted := tuple(_frontends(key, port, family, addresses)):
                 claims += _choices(wanted[0].backends, service, port, wanted, facts, problems)
@@ -125,6 +125,7 @@ def _choices(
         outside = facts.pod_cidr(target.ip) is None
         if outside:
             yield Claim(Derived.TRACKED, text, target.ip)
+            yield Claim(Derived.ENDPOINT_ADDRESS, text, True)
         if (outside or target.ip in nodes) and facts.get(Derived.NODE_ADDRESS, text) is not None:
             yield Claim(Derived.HOST_ENDPOINT, key, target)
 
@@ -161,25 +162,37 @@ def _hinted(ready: Sequence[tuple[tuple[str, ...], Backend]], protocol: Protocol
 # --- frontends ----------------------------------------------------------------------------------------------
 
 
-def node_frontends(key: str, service: Service, facts: Facts) -> Outcome:
-    """External addresses of a service that are also a node's: its own for exactly the ports that no endpoint has."""
+def external_frontends(key: str, service: Service, facts: Facts) -> Outcome:
+    """External addresses of a service, but for the ports at which endpoints of services are: these stay as they are."""
     claims: list[Claim] = []
     problems: list[Problem] = []
     if not service.external_ips and not service.load_balancer_ips:
         return Outcome()
     for family, addresses in _addresses(service, facts.settings()).items():
-        shared = [at for at in addresses if _on_node(at, facts)]
+        own = [at for at in addresses if at.entrance in OUTER and _may_have(key, at, facts, problems)]
         for port in service.ports:
-            for front in _frontends(key, port, family, shared):
-                if facts.get(Derived.ENDPOINT, front.key) is None:
-                    claims.append(Claim(Derived.FRONTEND, front.key, front, _rank(key, service, front)))
+            for front in _frontends(key, port, family, own):
+                if whose := _listens_there(front, facts):
+                    reason = f"{front.said} is {whose}; ignored here"
+                    problems.append(Problem(Kind.SERVICE, key, FIELDS[front.entrance], reason))
                 else:
-                    node = facts.get(Derived.NODE_ADDRESS, str(front.ip))
-                    reason = f"{front.said} is an endpoint on Node {node}"
-                    problems.append(Problem(Kind.SERVICE, key, FIELDS[front.entrance], f"{reason}; ignored here"))
+                    claims.append(Claim(Derived.FRONTEND, front.key, front, _rank(key, service, front)))
     return Outcome(claims, problems)
 
 
+def _listens_there(front: Frontend, facts: Facts) -> str:
+    """Who is known to serve clients at an address and port; "" when nobody is."""
+    at = str(front.ip)
+    controller = facts.get(Kind.CONTROLLER, at)
+    if controller is not None and (front.protocol, front.port) == (Protocol.TCP, controller.port):
+        return "where switches find this controller"
+    if facts.get(Derived.ENDPOINT, front.key) is None:
+        return ""
+    node = facts.get(Derived.NODE_ADDRESS, at)
+    return f"an endpoint on Node {node}" if node else "an endpoint of a service"
+
+
+OUTER = (Entrance.EXTERNAL_IP, Entrance.LOAD_BALANCER)
 FIELDS = {
     Entrance.CLUSTER_IP: "spec.clusterIPs",
     Entrance.EXTERNAL_IP: "spec.externalIPs",
@@ -236,26 +249,27 @@ def _frontends(key: str, port: ServicePort, family: int, addresses: Iterable[_Ad
             yield Frontend(ip, port.protocol, number, key, at, entrance, local, sources)
 
 
-def _on_node(at: _Address, facts: Facts) -> bool:
-    outside = at.entrance in (Entrance.EXTERNAL_IP, Entrance.LOAD_BALANCER)
-    return outside and facts.get(Derived.NODE_ADDRESS, str(at.ip)) is not None
-
-
 def _may_have(key: str, at: _Address, facts: Facts, problems: list[Problem]) -> bool:
-    """Whether it takes nothing away from others. External ones that are a node's are left to `node_frontends`."""
-    if at.entrance is Entrance.NODE_PORT:
+    """Whether it takes nothing away from others. An external one may be a node's: its host goes on with other ports."""
+    outer = at.entrance in OUTER
+    if at.entrance is Entrance.NODE_PORT or (outer and facts.get(Derived.NODE_ADDRESS, str(at.ip)) is not None):
         return True
-    if _on_node(at, facts):
-        return False
-    whose = stands_for(at.ip, facts)
-    if not whose and (home := facts.pod_cidr(at.ip)):
-        whose = f"in podCIDR {home.cidr} of Node {home.node}"
-    if not whose and at.entrance is not Entrance.CLUSTER_IP:
-        edges = (name for name in sorted(facts.all(Derived.SEGMENT)) if known_segment(name) and edge_of(at.ip, name))
-        whose = next((f"the first or last address of the nodes' subnet {name}" for name in edges), "")
-    if whose:
+    if whose := stands_for(at.ip, facts) or _of_pods(at.ip, facts) or (_of_all(at.ip, facts) if outer else ""):
         problems.append(Problem(Kind.SERVICE, key, FIELDS[at.entrance], f"{at.ip} is {whose}; ignored here"))
     return not whose
+
+
+def _of_pods(ip: Ip, facts: Facts) -> str:
+    home = facts.pod_cidr(ip)
+    return f"in podCIDR {home.cidr} of Node {home.node}" if home else ""
+
+
+def _of_all(ip: Ip, facts: Facts) -> str:
+    """What all nodes need."""
+    if facts.get(Kind.CONTROLLER, str(ip)) is not None:
+        return "where switches find this controller"
+    edges = (name for name in sorted(facts.all(Derived.SEGMENT)) if known_segment(name) and edge_of(ip, name))
+    return next((f"the first or last address of the nodes' subnet {name}" for name in edges), "")
 
 
 # --- ranges -------------------------------------------------------------------------------------------------
@@ -294,14 +308,14 @@ def _held_in(cidr: Cidr, facts: Facts) -> str:
 def lone_addresses(key: str, front: Frontend, facts: Facts) -> Outcome:
     """Outside every known range a service's address is a range of its own: tracked, refused where it has no port.
 
-    Not so a node's own address, which the host answers for on all other ports.
+    Not so an address of a node, or of an endpoint, which answers itself on all other ports.
     """
     del key
     if front.entrance is Entrance.NODE_PORT:
         return Outcome()
     if any(cidr.__contains__(front.ip) for cidr in facts.all(Derived.SERVICE_RANGE).values()):
         return Outcome()
-    if facts.get(Derived.NODE_ADDRESS, str(front.ip)) is not None:
+    if any(facts.get(kind, str(front.ip)) is not None for kind in (Derived.NODE_ADDRESS, Derived.ENDPOINT_ADDRESS)):
         return Outcome()
     family, value = front.ip
     return Outcome([Claim(Derived.LONE_ADDRESS, str(front.ip), Cidr(family, value, BITS[family]))])

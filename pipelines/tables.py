@@ -128,7 +128,7 @@ DESTINATION = _table(
     "destination",
     Stage.PREROUTING,
     "Per node: which destinations are this node's own addresses, so that service flows can be shared by all nodes. "
-    "From the uplink no packet is taken whose source is this node's own, or no station's.",
+    "From the uplink no packet is taken whose source is an address of this node's host, or no station's.",
     matches=_these(f.ENTERED_BY) | _IP,
     sets=_these(f.TO_NODE, f.NODE_PORT),
     miss=24,

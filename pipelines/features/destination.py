@@ -1,7 +1,8 @@
 """Tables destination and unsnat: which addresses are this node's own, and which stand for another one.
 
-Before that, what the uplink cannot bring is dropped, by its source: addresses that are no station's, and this node's
-own (RFC 1812 section 5.3.7). Its answer would go wherever the frame came from.
+Before that, what the uplink cannot bring is dropped, by its source: addresses that are no station's, and those of this
+node's host (RFC 1812 section 5.3.7). Its answer would go wherever the frame came from. A pod of the node may come by
+the uplink: a load balancer outside that leaves its clients' addresses alone sends it back here.
 """
 
 from collections.abc import Iterator
@@ -40,8 +41,7 @@ def own_addresses(network: NodeNetwork, view: NodeView) -> Unit:
             serves = load(f.TO_NODE, 1), load(f.NODE_PORT, 1)
             flows.append(DESTINATION.flow(110, f.destination(at.ip), *serves, goto(UNSNAT)))
     flows += [UNSNAT.flow(100, f.destination(cidr.address(2)), _UNDO) for cidr in network.cidrs]
-    flows += [_never_from_uplink(cidr) for cidr in network.cidrs]
-    flows += [_never_from_uplink(at.ip) for at in view.node.addresses]
+    flows += [_never_from_uplink(ip) for ip in (*own, *(cidr.address(2) for cidr in network.cidrs))]
     for at in view.node.addresses:
         flows += _reserved_ports(at.ip, view.settings)
     return unit(flows)

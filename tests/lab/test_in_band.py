@@ -1,5 +1,7 @@
 """The controller behind the nodes' own uplinks: whoever starts, dies or is cut off, the switches find it again."""
 
+import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,10 +20,15 @@ WAYS = ("10.10.2.10", "10.10.3.10", "fd00:10:2::10", "fd00:10:3::10")
 
 
 @pytest.fixture(scope="module")
-def product() -> Iterator[Product]:
+def manifests(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return shutil.copytree(DEMO, tmp_path_factory.mktemp("inband") / "manifests")
+
+
+@pytest.fixture(scope="module")
+def product(manifests: Path) -> Iterator[Product]:
     with (
-        Lab(unique("inband"), DEMO, in_band=True) as lab,
-        Product(lab, DEMO, {"echo_interval": 1, "echo_timeout": 4}) as running,
+        Lab(unique("inband"), manifests, in_band=True) as lab,
+        Product(lab, manifests, {"echo_interval": 1, "echo_timeout": 4}) as running,
     ):
         running.wait_ready(40)
         yield running
@@ -58,6 +65,23 @@ def test_controller_restarts(product: Product) -> None:
     product.start()
     product.wait(lambda: product.status("/readyz?switches") == 200, "the controller", 40)
     anew(product, before, "n1", "n2", "n3")
+
+
+def test_no_service_takes_the_controllers_address(product: Product, manifests: Path) -> None:
+    """Else its next restart would be the last thing that the switches hear of it."""
+    spec = {"clusterIP": "10.96.0.250", "clusterIPs": ["10.96.0.250"], "externalIPs": ["192.168.77.250"]}
+    thief = {"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "default", "name": "thief"}}
+    file = manifests / "thief.yaml"
+    file.write_text(json.dumps({**thief, "spec": {**spec, "ports": [{"port": 6653, "protocol": "TCP"}]}}))
+    reason = "192.168.77.250 is where switches find this controller; ignored here"
+    product.wait(lambda: reason in [row["reason"] for row in product.get("/v1/problems")], "the service to be told")
+    product.wait_ready(40)
+    before = switches(product)
+    product.kill()
+    product.start()
+    product.wait(lambda: product.status("/readyz?switches") == 200, "the controller", 40)
+    anew(product, before, "n1", "n2", "n3")
+    file.unlink()
 
 
 @pytest.mark.parametrize("node", ["n1", "n3"])

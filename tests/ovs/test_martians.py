@@ -14,12 +14,12 @@ from tests.ovs.world import NODES, OUTSIDE_MAC, PODS, PORTS, SERVICES
 pytestmark = pytest.mark.ovs
 
 B, N1, OUTSIDE = PODS["b"], NODES["n1"], world.OUTSIDE["outside"]
-# No station's, the virtual address, and what is the node's own: pods, gateway, SNAT address, its own address.
+# No station's, the virtual address, and what is the host's: gateway, SNAT address, its own address.
 NOBODY = {
     4: ("0.0.0.0", "0.1.2.3", "127.0.0.1", "224.0.0.5", "240.0.0.1", "255.255.255.255", "169.254.0.253",
-        "10.10.1.10", "10.10.1.1", "10.10.1.2", N1.addresses[4]),
+        "10.10.1.1", "10.10.1.2", N1.addresses[4]),
     6: ("::", "::1", "::ffff:10.10.1.10", "ff02::1", "fd00:5b::fd",
-        "fd00:10:1::10", "fd00:10:1::1", "fd00:10:1::2", N1.addresses[6]),
+        "fd00:10:1::1", "fd00:10:1::2", N1.addresses[6]),
 }  # fmt: skip
 
 

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from pipelines.addresses import parse_cidr, parse_ip
 from pipelines.compiler import Compiler
 from pipelines.derived import Derived, Entrance, Frontend, local_choice, zone_choice
-from pipelines.model import Change, Endpoint, Policy, Served
+from pipelines.model import Change, Endpoint, Kind, Listening, Policy, Served
 from tests.pipelines.objects import compiled, ips, node, operator, service, service_cidr, slice_
 
 WEB = ("http", "TCP", 80)
@@ -108,6 +108,43 @@ def test_a_nodes_address_may_be_an_external_one_but_for_the_ports_of_endpoints()
         "192.168.77.101 TCP 80",
         "192.168.77.101 TCP 6443",
     }
+
+
+def test_an_address_of_an_endpoint_outside_may_be_an_external_one_but_for_that_port() -> None:
+    """The load balancer before the API servers: what it is asked on other ports is its own business, too."""
+    api = service("api", ["10.96.0.1"], ("https", "TCP", 443))
+    ends = slice_("api", "api", ["198.51.100.6"], ("https", "TCP", 6443))
+    thief = service("thief", ["10.96.0.10"], ("a", "TCP", 6443), ("b", "TCP", 80), external_ips=ips("198.51.100.6"))
+    compiler = compiled(N1, api, ends, thief)
+    assert {key for key in frontends(compiler) if key.startswith("198.")} == {"198.51.100.6 TCP 80"}
+    assert compiler.facts.peek(Derived.LONE_ADDRESS).keys().isdisjoint({"198.51.100.6"})
+    thing = "external IP 198.51.100.6 port 6443/TCP"
+    assert said(compiler) == [
+        f"Service default/thief: spec.externalIPs: {thing} is an endpoint of a service; ignored here"
+    ]
+    compiler.run([ends._replace(value=None)])
+    assert "198.51.100.6 TCP 6443" in frontends(compiler)
+    assert "198.51.100.6" in compiler.facts.peek(Derived.LONE_ADDRESS)
+
+
+@pytest.mark.parametrize("field", ["external_ips", "load_balancer_ips"])
+def test_no_service_takes_the_controller_from_its_switches(field: str) -> None:
+    """They could not come back, and nobody could tell them otherwise."""
+    here = Change(Kind.CONTROLLER, "192.168.77.250", Listening(6653))
+    thief = service("thief", ["10.96.0.10"], ("a", "TCP", 6653), ("b", "TCP", 80), **{field: ips("192.168.77.250")})
+    compiler = compiled(N1, thief, here)
+    assert {key for key in frontends(compiler) if key.startswith("192.")} == set()
+    (told,) = said(compiler)
+    assert told.endswith("192.168.77.250 is where switches find this controller; ignored here")
+
+
+def test_of_a_controller_on_a_node_its_port_alone_is_taken_by_nobody() -> None:
+    here = Change(Kind.CONTROLLER, "192.168.77.101", Listening(6653))
+    thief = service("thief", ["10.96.0.10"], ("a", "TCP", 6653), ("b", "TCP", 80), external_ips=ips("192.168.77.101"))
+    compiler = compiled(N1, thief, here)
+    assert {key for key in frontends(compiler) if key.startswith("192.")} == {"192.168.77.101 TCP 80"}
+    (told,) = said(compiler)
+    assert told.endswith("port 6653/TCP is where switches find this controller; ignored here")
 
 
 def test_a_cluster_ip_is_never_a_nodes_address() -> None:
