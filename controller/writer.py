@@ -181,7 +181,11 @@ class Writer:
     def _flush(self, connections: flush.Flushed) -> None:
         if connections:
             self._flush_now(connections)
-            eventlet.spawn_after(self._settings.flush_again, self._flush_later, connections)
+            first, *more = self._settings.flush_again
+            eventlet.spawn_after(first, self._flush_later, connections)
+            known = {one: which for one, which in connections.items() if which is not None}
+            for pause in more if known else ():
+                eventlet.spawn_after(pause, self._flush_later, known)
 
     def _flush_now(self, connections: Collection[Tuple]) -> None:
         for chunk in chunks(flush.messages(self._connection, connections)):

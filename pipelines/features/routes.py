@@ -38,7 +38,8 @@ def fixed_flows(settings: Settings, view: FleetView) -> Unit:
 
 
 def _stuck(view: FleetView) -> Iterator[Flow]:
-    """Still for the virtual address: no connection knew it."""
+    """For a service and not translated, as the connection table is full; for the virtual address, which nobody knew."""
+    yield ROUTE.flow(510, (f.SERVICE.eq(1), ct_state("+new-dnat+trk")))
     for family in (4, 6):
         yield ROUTE.flow(500, f.destination(view.virtual_ip(family)))
 

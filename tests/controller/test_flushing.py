@@ -36,7 +36,7 @@ def test_connections_that_are_no_longer_allowed_are_flushed_repeatedly_and_once_
 @pytest.mark.parametrize("at_first", [(), (12,)])
 def test_second_flush_leaves_alone_what_is_allowed_again_by_then(at_first, between):
     """What began anew in that second must not be broken; what was under way to the old endpoints must not stay."""
-    world, fake = World(replace(QUICK, flush_again=1)), switch()
+    world, fake = World(replace(QUICK, flush_again=(1,))), switch()
     web = key("service", "web")
     world.start({web: service(1, (10, 11, *at_first), flushed=True)}, 1)
     world.connect(fake)
@@ -54,6 +54,19 @@ def test_second_flush_leaves_alone_what_is_allowed_again_by_then(at_first, betwe
     else:
         assert len(set(fake.flushed)) == 1
         assert parse_ip("10.96.0.1").value.to_bytes(4) in fake.flushed[0]
+
+
+def test_what_is_known_by_name_is_flushed_a_third_time():
+    world, fake = World(replace(QUICK, flush_again=(0.1, 0.3))), switch()
+    web = key("service", "web")
+    world.start({web: service(1, (10, 11), flushed=True)}, 1)
+    world.connect(fake)
+    world.publish({web: service(1, (10,), flushed=True)})
+    world.settle(fake)
+    until(lambda: len(fake.flushed) == 9)
+    eventlet.sleep(0.5)
+    assert len(fake.flushed) == 9
+    assert len(set(fake.flushed)) == 1
 
 
 def test_service_that_is_gone_is_flushed_as_a_whole():

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.ovs
 
 DPID = 0xAA
 SETTINGS = SwitchSettings(
-    patience=Patience(echo_interval=1, echo_timeout=20), audit_interval=0, flush_again=0.05, probe_timeout=1
+    patience=Patience(echo_interval=1, echo_timeout=20), audit_interval=0, flush_again=(0.05,), probe_timeout=1
 )
 UNITS = {
     key("service", "default/web"): service(1, (10, 11)),

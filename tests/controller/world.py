@@ -27,7 +27,7 @@ QUICK = SwitchSettings(
     audit_interval=0,
     bundle_timeout=0.3,
     probe_timeout=0.2,
-    flush_again=0.05,
+    flush_again=(0.05,),
 )
 SEGMENT = Scope(ScopeKind.SEGMENT, "4:192.168.77.0/24")
 
