@@ -5,12 +5,11 @@ that of a NodePort has the unspecified address, for all addresses of nodes that 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
 from apps.answers import UNUSABLE, Pause, Row, by_object, no_pause
 from apps.node_rows import settings_of
-from pipelines.addresses import Cidr, Ip, parse_cidr
+from pipelines.addresses import Ip
 from pipelines.derived import (
     Derived,
     Entrance,
@@ -21,6 +20,7 @@ from pipelines.derived import (
     ZoneBackends,
     known_segment,
     service_port_key,
+    subnet,
 )
 from pipelines.model import EndpointSlice, Kind, Node, Policy, Problem, Served, Service, ServicePort
 from pipelines.several import several
@@ -179,13 +179,7 @@ def _is_silent(ip: Ip, facts: Facts) -> bool:
     text = str(ip)
     if text in facts.peek(Derived.ON_LINK) or text in facts.peek(Derived.NODE_ADDRESS):
         return False
-    subnets = _subnets(tuple(facts.peek(Derived.SEGMENT)))
-    return any(subnet.__contains__(ip) for subnet in subnets)
-
-
-@lru_cache(maxsize=16)
-def _subnets(segments: tuple[str, ...]) -> tuple[Cidr, ...]:
-    return tuple(parse_cidr(name) for name in segments if known_segment(name))
+    return any(subnet(name).__contains__(ip) for name in facts.peek(Derived.SEGMENT) if known_segment(name))
 
 
 def targets(found: Iterable[Target]) -> list[Row]:

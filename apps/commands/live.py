@@ -162,8 +162,8 @@ def _switches_of(node: str | None, url: str) -> list[Any]:
 def drops(node: str | None, url: str, output: str) -> None:
     """Read from switches how many packets each flow has dropped, the most first.
 
-    They count from when the switch got the flow. In table output, priority 200, are packets that could not be
-    translated: no port was left, or the connection table was full.
+    They count from when the switch got the flow. In table route, priority 510, and table output, priority 200, are
+    packets that could not be translated: the connection table was full, or no port was left.
     """
     found = [
         {"node": row["node"], **one}

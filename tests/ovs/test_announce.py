@@ -304,4 +304,4 @@ def test_nobody_answers_when_nothing_is_asked_for(cluster: Cluster, service: Bal
     cluster.ready()
     cluster.wait(lambda: not any(cluster.flows(node, "arp,arp_tpa=192.168.77.150") for node in HERE), "no flows")
     assert answers(cluster, *service.addresses.values()) == set()
-    assert states(cluster, service) == {None}
+    assert states(cluster, service) == {"not announced"}
