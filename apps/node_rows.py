@@ -191,13 +191,12 @@ def ways(value: Node, facts: Facts, pause: Pause = no_pause) -> Iterator[Row]:
     aside = facts.aside()
     views = [SegmentView(aside, Scope(ScopeKind.SEGMENT, name)) for name in segments_of(value)]
     ports = facts.peek(Kind.PORT)
-    lacking = {
-        name: f"no port {name} of its switch is known"
-        for name in (value.uplink, "tun0")
-        if name and port_key(value.name, name) not in ports
-    }
-    no_tunnel = lacking.get("tun0", "")
-    no_uplink = lacking.get(value.uplink, "") if value.uplink else "no uplink is named"
+
+    def without(name: str) -> str:
+        return "" if port_key(value.name, name) in ports else f"no port {name} of its switch is known"
+
+    no_tunnel = without("tun0")
+    no_uplink = without(value.uplink) if value.uplink else "no uplink is named"
     for name, network in sorted(facts.peek(Derived.NODE_NETWORK).items()):
         pause()
         if name == value.name:

@@ -18,9 +18,8 @@ from pipelines.derived import (
     ServiceBackends,
     Target,
     ZoneBackends,
-    known_segment,
+    around,
     service_port_key,
-    subnet,
 )
 from pipelines.model import EndpointSlice, Kind, Node, Policy, Problem, Served, Service, ServicePort
 from pipelines.several import several
@@ -179,7 +178,7 @@ def _is_silent(ip: Ip, facts: Facts) -> bool:
     text = str(ip)
     if text in facts.peek(Derived.ON_LINK) or text in facts.peek(Derived.NODE_ADDRESS):
         return False
-    return any(subnet(name).__contains__(ip) for name in facts.peek(Derived.SEGMENT) if known_segment(name))
+    return bool(around(ip, facts.peek(Derived.SEGMENT)))
 
 
 def targets(found: Iterable[Target]) -> list[Row]:

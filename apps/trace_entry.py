@@ -6,7 +6,7 @@ what is beyond it. Where nobody told that MAC, STRANGER stands in.
 
 from pipelines import fields as f
 from pipelines.addresses import Ip, parse_cidr, parse_ip, pod_port_name
-from pipelines.derived import Derived, NodeNetwork, Router, known_segment, segments
+from pipelines.derived import Derived, NodeNetwork, Router, around, known_segment, segments
 from pipelines.interpreter import Packet
 from pipelines.model import Kind, Node, Port
 from pipelines.view import Facts
@@ -72,7 +72,7 @@ def sender(source: Ip, node: Node, facts: Facts) -> int:
     here = [name for name in segments(node) if known_segment(name)]
     if network is not None and set(here) & set(network.segments):
         return network.mac.mac if network.mac else STRANGER
-    if network is None and any(parse_cidr(name).__contains__(source) for name in here):
+    if network is None and around(source, here):
         return STRANGER
     router: Router | None = facts.peek(Derived.ROUTER).get(f"{node.name} {source.family}")
     return router.mac.mac if router is not None and router.mac is not None else STRANGER

@@ -116,8 +116,8 @@ def _entries(data: bytes, start: int, smallest: int, at: int = 0) -> Iterator[tu
 def flows(data: bytes) -> Iterator[FlowRow]:
     """The rows of one flow-desc reply."""
     for start, end in _entries(data, _PARTS, _FLOW.size + 4):
-        _, table, priority, idle, hard, _, _, cookie, _, size = _FLOW.unpack_from(data, start)
-        _, instructions = _statistics(data, start, end)
+        _, table, priority, idle, hard, _, _, cookie, kind, size = _FLOW.unpack_from(data, start)
+        _, instructions = _statistics(data, start, end, kind, size)
         match = data[start + _FLOW_HEAD + 4 : start + _FLOW_HEAD + size]
         key = _KEY.pack(table, priority) + match
         yield FlowRow(key, cookie, table, priority, match, data[instructions:end], idle, hard)
@@ -126,16 +126,15 @@ def flows(data: bytes) -> Iterator[FlowRow]:
 def dropped(data: bytes) -> Iterator[tuple[bytes, int]]:
     """Of one flow-desc reply the keys of flows that do nothing, each with the packets that it has met."""
     for start, end in _entries(data, _PARTS, _FLOW.size + 4):
-        stats, instructions = _statistics(data, start, end)
+        _, table, priority, *_, kind, size = _FLOW.unpack_from(data, start)
+        stats, instructions = _statistics(data, start, end, kind, size)
         if instructions == end:
-            _, table, priority, *_, size = _FLOW.unpack_from(data, start)
             match = data[start + _FLOW_HEAD + 4 : start + _FLOW_HEAD + size]
             yield _KEY.pack(table, priority) + match, _packets(data, stats)
 
 
-def _statistics(data: bytes, start: int, end: int) -> tuple[int, int]:
-    """Where those of a flow begin, and where its instructions do."""
-    *_, kind, size = _FLOW.unpack_from(data, start)
+def _statistics(data: bytes, start: int, end: int, kind: int, size: int) -> tuple[int, int]:
+    """Where those of a flow begin, and where its instructions do. `kind`, `size`: of its match."""
     stats = start + _FLOW_HEAD + (size + 7 & ~7)
     if kind != 1 or size < 4 or stats + _STATS.size > end:
         raise DecodeError(f"a match of type {kind} and {size} bytes")

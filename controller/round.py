@@ -92,6 +92,8 @@ class Round(Struct, frozen=True):
 
         They are told by their half of the cookie.
         """
+        if not self.flows_out:
+            return self.without_removals()
         staying = {flow.cookie >> 32 for step in steps if step.new for flow in step.new.flows.values()}
         replaced = (row for row in self.flows_out if row.cookie >> 32 in staying or _of_no_feature(row.cookie))
         return self._removing(tuple(replaced))

@@ -200,15 +200,17 @@ def _pod(findings: Findings, raw: shapes.Pod) -> Pod:
         ips = _one_per_family(findings, texts or [("status.podIP", status.pod_ip)])
     notes = shapes.notes(meta)
     return Pod(
-        namespace=meta.namespace or "default",
-        name=meta.name or "",
-        uid=meta.uid or "",
-        created=meta.creation_timestamp or "",
+        *_name(meta),
         node=spec.node_name or "",
         ips=ips,
         mtu=findings.mtu(annotations.field(shapes.ANNOTATION_MTU), notes.mtu, {ip.family for ip in ips}),
         problems=findings.problems,
     )
+
+
+def _name(meta: shapes.Meta) -> tuple[str, str, str, str]:
+    """Namespace, name, UID, and when it was created, as values of objects in a namespace begin."""
+    return meta.namespace or "default", meta.name or "", meta.uid or "", meta.creation_timestamp or ""
 
 
 def _service(findings: Findings, raw: shapes.Service) -> Service | Invalid:
@@ -220,23 +222,13 @@ def _service(findings: Findings, raw: shapes.Service) -> Service | Invalid:
         asked = ("spec", "spec.clusterIP", "spec.clusterIPs", *(field for field, _ in texts))
         if reason == service_facts.NO_CLUSTER_IP and any(map(findings.lost, asked)):
             return Invalid(findings.problems)
-        return Service(
-            namespace=meta.namespace or "default",
-            name=meta.name or "",
-            uid=meta.uid or "",
-            created=meta.creation_timestamp or "",
-            left_alone=reason,
-            problems=findings.problems,
-        )
+        return Service(*_name(meta), left_alone=reason, problems=findings.problems)
     cluster_ips = _one_per_family(findings, texts)
     if not cluster_ips:
         return Invalid(findings.problems)
     balanced = spec.type == "LoadBalancer"
     return Service(
-        namespace=meta.namespace or "default",
-        name=meta.name or "",
-        uid=meta.uid or "",
-        created=meta.creation_timestamp or "",
+        *_name(meta),
         cluster_ips=cluster_ips,
         external_ips=service_facts.external_ips(findings, spec),
         load_balancer_ips=service_facts.load_balancer_ips(findings, raw.status) if balanced else (),

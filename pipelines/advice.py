@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pipelines import node_rules
 from pipelines.addresses import BITS, Cidr, Ip, parse_ip
 from pipelines.claims import Outcome
-from pipelines.derived import Derived, Target, known_segment, node_port_key, subnet
+from pipelines.derived import Derived, Target, around, known_segment, node_port_key, subnet
 from pipelines.model import EndpointSlice, Kind, Node, Pod, Problem, Settings
 from pipelines.mtu import mtu_of_pods
 from pipelines.several import several
@@ -140,7 +140,7 @@ def _taken(ip: Ip, facts: Facts) -> str:
         return f"is an address of Node {node}"
     if whose := _around(Cidr(ip.family, ip.value, BITS[ip.family]), facts):
         return f"lies in {whose}"
-    subnets = [name for name in facts.all(Derived.SEGMENT) if known_segment(name) and subnet(name).__contains__(ip)]
+    subnets = around(ip, facts.all(Derived.SEGMENT))
     return f"lies in {min(subnets)}, a subnet of nodes" if subnets else ""
 
 

@@ -20,6 +20,7 @@ from pipelines.derived import (
     OnLink,
     Opening,
     Station,
+    around,
     known_segment,
     segments,
     subnet,
@@ -66,8 +67,7 @@ def announced(key: str, openings: tuple[Opening, ...], facts: Facts) -> Outcome:
 
 def _segment(ip: Ip, facts: Facts) -> str | None:
     """The narrowest, should subnets overlap."""
-    around = [name for name in facts.all(Derived.SEGMENT) if known_segment(name) and subnet(name).__contains__(ip)]
-    return max(around, key=lambda name: (subnet(name).length, name)) if around else None
+    return max(around(ip, facts.all(Derived.SEGMENT)), key=lambda name: (subnet(name).length, name), default=None)
 
 
 def _elected(ip: Ip, segment: str, openings: Iterable[Opening], holder: str, facts: Facts) -> str:

@@ -3,6 +3,7 @@
 How they come about is in `rules`. The kinds stand in the order in which rules make them, roughly.
 """
 
+from collections.abc import Iterable
 from enum import StrEnum
 from functools import lru_cache
 from typing import NamedTuple
@@ -243,11 +244,16 @@ def subnet(segment: str) -> Cidr:
     return parse_cidr(segment)
 
 
+def around(ip: Ip, segments: Iterable[str]) -> list[str]:
+    """Those in whose subnet an address lies."""
+    return [name for name in segments if known_segment(name) and subnet(name).__contains__(ip)]
+
+
 def edge_of(ip: Ip, segment: str) -> bool:
-    """Whether it is the first or last address of an IPv4 subnet, which stand for all of it."""
+    """Whether an address of a subnet is the first or last of an IPv4 one, which stand for all of it."""
     link = subnet(segment)
     bits = BITS[4] - link.length
-    return ip.family == link.family == 4 and bits > 1 and ip.value - link.value in (0, (1 << bits) - 1)
+    return ip.family == 4 and bits > 1 and ip.value - link.value in (0, (1 << bits) - 1)
 
 
 def segment_family(name: str) -> int:

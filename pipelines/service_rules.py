@@ -14,8 +14,8 @@ from pipelines.derived import (
     ServiceBackends,
     Target,
     ZoneBackends,
+    around,
     edge_of,
-    known_segment,
     local_choice,
     node_choice,
     service_port_key,
@@ -268,8 +268,8 @@ def _of_all(ip: Ip, facts: Facts) -> str:
     """What all nodes need."""
     if facts.get(Kind.CONTROLLER, str(ip)) is not None:
         return "where switches find this controller"
-    edges = (name for name in sorted(facts.all(Derived.SEGMENT)) if known_segment(name) and edge_of(ip, name))
-    return next((f"the first or last address of the nodes' subnet {name}" for name in edges), "")
+    edges = [name for name in around(ip, facts.all(Derived.SEGMENT)) if edge_of(ip, name)]
+    return f"the first or last address of the nodes' subnet {min(edges)}" if edges else ""
 
 
 # --- ranges -------------------------------------------------------------------------------------------------

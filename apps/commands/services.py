@@ -7,9 +7,9 @@ import click
 
 from apps.commands import output as out
 from apps.commands.client import ask, url_option
+from apps.service_rows import NOT_ANNOUNCED
 from pipelines.several import several
 
-SILENT = "not announced"  # as in the answer
 UNHEARD = (
     "served, but not announced: clients on its subnet, and routers there, find it only if something else answers for "
     "it by ARP or ND; see `announce` (docs/services.md)"
@@ -63,13 +63,20 @@ def _frontends(rows: list[Any]) -> None:
             front["entrance"],
             front["policy"],
             f"{row['affinity_seconds']} s" if front["address"] and row["affinity_seconds"] else "-",
-            f"served, {SILENT}" if front["announcement"] == SILENT and front["state"] == "served" else front["state"],
+            f"served, {NOT_ANNOUNCED}"
+            if front["announcement"] == NOT_ANNOUNCED and front["state"] == "served"
+            else front["state"],
             front["reason"] or _several(front["endpoints"]),
         )
         for row in rows
         for front in row["frontends"] or ({**NO_FRONTEND, "state": row["state"], "reason": row["reason"]},)
     ]
     out.table(("SERVICE", "ADDRESS", "PROTOCOL", "ENTRANCE", "POLICY", "AFFINITY", "STATE", "ENDPOINTS"), shown)
+
+
+def _state_of(front: Any) -> str:
+    silent = front["announcement"] == NOT_ANNOUNCED and front["state"] == "served"
+    return f"served, {NOT_ANNOUNCED}" if silent else str(front["state"])
 
 
 def _details(row: Any) -> None:
@@ -83,7 +90,7 @@ def _details(row: Any) -> None:
         said.append(f"health checks on port {row['health_check_port']}: not answered yet (needs the node agent)")
     announced = {front["address"]: front for front in row["frontends"] if front["announcement"]}
     for address, front in announced.items():
-        if front["announcement"] == SILENT:
+        if front["announcement"] == NOT_ANNOUNCED:
             said.append(f"{address}: {UNHEARD}")
             continue
         by = f" by {front['announced_by']}" if front["announced_by"] else ""
